@@ -38,7 +38,7 @@ def test_it_is_an_op_and_the_families_keep_their_contract() -> None:
         kinds: tuple[Any, ...] = module.SCHEDULES
         for kind in kinds:
             assert kind.pipelines
-            assert set(kind.words) | set(kind.may_be_zero) <= {one.name for one in dataclasses.fields(kind)}
+            assert set(kind.choices) | set(kind.may_be_zero) <= {one.name for one in dataclasses.fields(kind)}
         names = [name for kind in kinds for name in kind.pipelines]
         assert len(names) == len(set(names)), "a pipeline belongs to one schedule"
 
@@ -98,7 +98,7 @@ def test_a_subset_is_drawn_evenly_from_every_kind(monkeypatch: pytest.MonkeyPatc
         wide: bool
         tile: int
         pipelines = ("a", "b")
-        words = {"pipeline": ("a", "b")}  # noqa: RUF012
+        choices = {"pipeline": ("a", "b")}  # noqa: RUF012
         may_be_zero = ()
 
         def label(self) -> str:

@@ -220,7 +220,7 @@ def test_no_rule_says_that_a_field_means_nothing() -> None:
     assert len(kinds) > 5, "the test looks at the wrong place"
     for kind in kinds:
         assert {"tile", "warp_tile", "warp_grid"} <= set(kind.axis_names)
-        assert set(kind.words) | set(kind.may_be_zero) <= {field.name for field in dataclasses.fields(kind)}
+        assert set(kind.choices) | set(kind.may_be_zero) <= {field.name for field in dataclasses.fields(kind)}
 
 
 @pytest.mark.parametrize("size", [(0, 0, 0), (1, 1, 1), (0, 7, 3), (7, 3, 0), (1 << 20, 1 << 20, 1)])

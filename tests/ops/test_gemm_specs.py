@@ -45,7 +45,7 @@ def schedules(kind: type[Any]) -> st.SearchStrategy[Any]:
     hints, given = get_type_hints(kind), {}
     for one in dataclasses.fields(kind):
         if one.init:
-            words = kind.words.get(one.name)
+            words = kind.choices.get(one.name)
             given[one.name] = st.sampled_from(words) if words else st.from_type(hints[one.name])
     return st.builds(kind, **given)
 

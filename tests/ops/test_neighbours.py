@@ -158,8 +158,8 @@ def test_legality_has_an_answer_to_any_schedule() -> None:
             hints = get_type_hints(kind)
             for field in (one.name for one in fields(kind) if one.init):
                 hint = hints[field]
-                if field in kind.words:
-                    values[field] = draw.choice(kind.words[field])
+                if field in kind.choices:
+                    values[field] = draw.choice(kind.choices[field])
                 elif get_origin(hint) is tuple:
                     values[field] = tuple(
                         draw.random() < 0.5 if one is bool else draw.choice(sizes) for one in get_args(hint)

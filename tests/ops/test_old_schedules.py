@@ -81,7 +81,7 @@ def test_old_and_new_names_do_not_meet(kind: Any) -> None:
     assert stored_names(kind).keys() <= fields
     assert fields.isdisjoint(stored_names(kind).values())
     for field, words in new_values(kind).items():
-        allowed = kind.pipelines if field == "pipeline" else kind.words[field]
+        allowed = kind.pipelines if field == "pipeline" else kind.choices[field]
         assert set(words.values()) <= set(allowed)
         assert words.keys().isdisjoint(allowed)
 
@@ -90,7 +90,7 @@ def test_old_and_new_names_do_not_meet(kind: Any) -> None:
 def test_an_old_value_is_no_value_of_today(name: str) -> None:
     """So that a filter may say either."""
     op = ops.op(name)
-    today = {word for kind in op.schedules for words in kind.words.values() for word in words}
+    today = {word for kind in op.schedules for words in kind.choices.values() for word in words}
     today |= {word for kind in op.schedules for word in kind.pipelines}
     assert today.isdisjoint(old_words(op))
 

@@ -225,7 +225,7 @@ def test_a_call_run_once_is_prepared() -> None:
     report = tw.prepare(model, build=False)
     assert report.problems == 2
     assert not report.built
-    assert "nothing, as was asked" in str(report)
+    assert "nothing (build=False)" in str(report)
 
 
 @pytest.mark.usefixtures("needs_compiler")
