@@ -55,7 +55,7 @@ struct Question {
   const double *both;    // the same
   const int64_t *asked;  // which kernels
   int64_t problem_count, kernel_count, both_count, stride, count;
-  int64_t packed;  // not 0: `both` begins with the columns of the kernels that are asked about, and has no others
+  int64_t packed;  // not 0: `both` begins with the columns of the kernels of the query, and has no others
   float units;
 };
 

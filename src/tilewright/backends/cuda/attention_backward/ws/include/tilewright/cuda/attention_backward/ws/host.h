@@ -55,7 +55,7 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
 
   static int clear(const Args &x, const Loaded::Place &place, void *workspace, void *stream) {
     const int64_t rows = sums_rows(x), outer = x.starts_q ? 1 : x.batch;
-    const int64_t floats = x.dq_cleared ? 0 : outer * x.heads_q * rows * x.head_qk;  // no gaps between sums
+    const int64_t floats = x.dq_cleared ? 0 : outer * x.heads_q * rows * x.head_qk;  // no gaps between accumulators
     BackwardClearArgs c{x.dq, workspace, floats / 4, turns_bytes(x) / 16, added_of<Config>(x)};
     const int64_t words = c.sums_words + c.turns_words + c.added.entries();
     if (words == 0) return TW_OK;
@@ -86,13 +86,13 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
     return t.parts == 1 && x.heads_q > x.heads_kv &&
            (begun < all ? begun : all) * head_bytes(x) > int64_t(TW_BACKWARD_CACHED);
   }
-  // Rows and sums that the blocks of a head of keys meet, of all query heads of its group.
+  // Rows and accumulators that the blocks of a head of keys meet, of all query heads of its group.
   static int64_t head_bytes(const Args &x) {
     return x.rows * (x.heads_q / x.heads_kv) * (x.head_qk * int64_t(sizeof(T) + 4) + x.head_v * int64_t(sizeof(T)));
   }
   // Blocks that end last should be short: the longest first of so many for each multiprocessor.
   static constexpr int64_t last_waves = 2;
-  // Heads of keys whose tiles are mixed, the longest first: as many as the second-level cache keeps rows and sums of.
+  // Heads of keys whose tiles are mixed, the longest first: as many as the second-level cache keeps rows and accumulators of.
   // Without a window all are as long, and only in turns, where blocks of one head wait for each other, heads are mixed:
   // their blocks meet one query head of a group at a time.
   static int64_t heads_together(const Args &x) {

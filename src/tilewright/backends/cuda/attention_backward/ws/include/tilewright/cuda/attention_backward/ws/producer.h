@@ -1,5 +1,5 @@
 // What the producer warps of attention's gradients do: one has TMA bring keys, values, rows, their gradients and what
-// `dot` prepared of them; two have TMA add dq to its sums, one for each warpgroup.
+// `dot` prepared of them; two have TMA add dq to its accumulators, one for each warpgroup.
 #pragma once
 #include <tilewright/cuda/attention_backward/ws/shared.h>
 
@@ -96,7 +96,7 @@ template <class S> TW_GPU unsigned turn_of(const AttentionBackwardWsArgs &x, con
   return unsigned(last - item.tile - (item.tile < low ? max(0, low - sinks) : 0));
 }
 
-// One thread's turns, where sums have an order.
+// One thread's turns, where accumulators have an order.
 template <class S> struct BackwardTurns {
   const AttentionBackwardWsArgs &x;
   const BackwardItem &item;
@@ -146,7 +146,7 @@ template <class S> TW_GPU void add_boxes(const TensorMap &map, const SharedBackw
 }
 
 // A warp, for warpgroup `who`; one lane of it works.  It waits for its turn while the tile is multiplied, and gives the
-// place of dq back before the sums are written.
+// place of dq back before the accumulators are written.
 template <class S> TW_GPU void add_dq(const TensorMap &map, const AttentionBackwardWsArgs &x,
                                       const SharedBackward<S> &shared, const BackwardItem &item, int who) {
   const int lane = int(threadIdx.x % 32), first_row = int(prepared_first(x.x.starts_q, item.sequence));

@@ -58,7 +58,7 @@ inline int64_t clusters_of(int64_t units, int64_t blocks) {
 // What the busiest block does.
 struct Work {
   double steps, rounds, handed, sums;
-  int64_t parts, busy;  // parts of k; clusters at work
+  int64_t parts, busy;  // splits of k; clusters at work
 };
 
 inline Work work(const Schedule &s, const View &v, const Asked &x) {
@@ -85,15 +85,15 @@ inline Work work(const Schedule &s, const View &v, const Asked &x) {
 
 // What an estimate is made of.  Of times that go on at once, the powers that are added up (`slowest_of_powers`).
 struct Counted {
-  double from_cache;        // of a step, what is fetched from the cache: no power yet
-  double all_in, multiply;  // of a step, as powers
+  double from_cache;        // of a k-block, what is fetched from the cache: no power yet
+  double all_in, multiply;  // of a k-block, as powers
   double neighbours, swapped;
   double steps, way_out, met;
   double streamed;  // from memory, as a power
   double copies;
 };
 
-// A step: its multiply beside what it fetches, from the cache and into the multiprocessor.
+// A k-block: its multiply beside what it fetches, from the cache and into the multiprocessor.
 inline void count_step(const Schedule &s, const View &v, const Asked &x, const Work &w, int64_t fetched, Counted &to) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
