@@ -375,7 +375,8 @@ def library_source() -> Source:
     from tilewright.backends.base import Source
 
     text = packaged.read_text("tilewright.runtime", "native/trees.cpp")
-    return Source("tilewright_trees.cpp", text, "c++")
+    blocks = packaged.read_text("tilewright.runtime", "native/trees_blocks.h").replace("#pragma once\n", "")
+    return Source("tilewright_trees.cpp", text.replace('#include "trees_blocks.h"\n', blocks), "c++")
 
 
 def _built() -> ctypes.CDLL | None:
