@@ -158,6 +158,7 @@ def test_run_and_bench_take_a_filter() -> None:
     done = shell("bench", "gemm", *words[:-1], "c.pipeline == 'none'")
     assert done.exit_code == 1
     assert "[no-specs]" in done.stderr
+    assert "--why-not" in shell("run", "gemm", *words[:-1], "c.pipeline == 'none'").stderr
     assert shell("run", "gemm", *words[:-1], "c.pipe == 'none'").exit_code == 1
 
 

@@ -95,6 +95,21 @@ def test_ratios_stand_in_one_column() -> None:
     assert len({line.index("kernel") for line in behind}) == 1
 
 
+def test_kernels_are_ranked_by_the_kind_of_time_that_chose_the_winner() -> None:
+    """A kernel that the model does not know was chosen by its estimate, and so is the nearest runner-up."""
+    spec = Registry("generic").select(GEMM).spec
+    chosen = Candidate(spec.name, spec.digest, "chosen", (), 1e-6, None, False)
+    estimates = (9e-6, 8e-6, 7e-6, 6e-6)
+    predicted = tuple(
+        Candidate(f"old{i}", str(i), "slower", (), estimate, None, False, 2e-6) for i, estimate in enumerate(estimates)
+    )
+    runner_up = Candidate("new", "new", "slower", (), 1.01e-6, None, False)
+    selection = Selection(spec, "heuristic", "by hand", 1e-6)
+    text = str(Explanation(GEMM, "generic", 1, False, "by hand", (chosen, *predicted, runner_up), selection, "rule"))
+    behind = [line.split() for line in text.splitlines() if line.startswith(" ")]
+    assert behind == [["1.01x", "new"], ["6.00x", "old3"], ["7.00x", "old2"]]
+
+
 @pytest.mark.parametrize(("target", "told"), [("generic", True), ("sm_90a", False), ("gfx942", False)])
 def test_the_command_to_repeat_names_threads_where_they_count(target: str, told: bool) -> None:
     assert ("--threads" in Registry(target).explain(GEMM).replay) is told

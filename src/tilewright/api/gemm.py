@@ -52,8 +52,8 @@ def gemm(
     batch dimensions and broadcast.  Layouts are inferred from the strides, so a transposed view costs nothing.  `c`
     broadcasts to the result; `beta` is 1 if only `c` is given, and with `beta=0` c is not read.  `bias` (n values, one
     per column) and `residual` broadcast and are added before the activation.  `ds` is the general form (CK's D
-    tensors): up to two tensors in all, which the epilogue adds, or multiplies by ("multiply"); an activation is applied
-    to the sum.
+    tensors): up to four tensors in all, which the epilogue adds, or multiplies by ("multiply"); an activation is
+    applied to the sum.
 
     No operand is copied: one that kernels cannot read in place (negative strides, no contiguous dimension, foreign byte
     order) raises an error, or is copied first with `copy="allow"`.  `alpha` and `beta` are real numbers, not booleans.

@@ -218,7 +218,8 @@ def passing(specs: list[KernelSpec], expression: str, problem: Any) -> list[Kern
             f"of the kernels that serve {problem.describe()} ({len(specs)}) none passes the filter",
             rule="no-specs",
             value=expression,
-            remedy="widen the filter; `tilewright explain ... --all` says why other kernels refuse the problem",
+            remedy="widen the filter; `tilewright explain ... --all` says why a kernel refuses the problem, "
+            "`tilewright specs ... --why-not` why it does not exist",
         )
     return passed
 

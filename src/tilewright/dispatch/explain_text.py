@@ -115,15 +115,25 @@ def _dropped_stages(explanation: Explanation) -> list[str]:
 
 def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     """The kernels that serve the problem and were not chosen, the nearest first."""
+    candidates = list(candidates)
     serving = [each for each in candidates if each.verdict not in ("chosen", "refused")]
+    winner = next((each for each in candidates if each.verdict == "chosen"), None)
+    # A kernel that a model does not know was chosen by its estimate: predictions of others do not compare with that.
+    first = 0 if winner is None else _best_kind(_seconds(winner)) % len(_seconds(winner))
 
     def order(candidate: Candidate) -> tuple[int, float, str]:
-        """Those known in the best way first: times of different kinds do not compare."""
-        known = _seconds(candidate)
-        kind = next((place for place, seconds in enumerate(known) if seconds is not None), len(known))
+        """Those known as the chosen one is first, then in the best way: times of different kinds do not compare."""
+        every = _seconds(candidate)
+        known = (*every[first:], *every[:first])
+        kind = _best_kind(known)
         return kind, known[kind] or 0.0 if kind < len(known) else 0.0, candidate.name
 
     return sorted(serving, key=order)
+
+
+def _best_kind(known: tuple[float | None, ...]) -> int:
+    """The place of the first time that is known; the number of places where none is."""
+    return next((place for place, seconds in enumerate(known) if seconds is not None), len(known))
 
 
 def _ratio(candidate: Candidate, winner: Candidate | None) -> str:

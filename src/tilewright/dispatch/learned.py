@@ -154,7 +154,7 @@ def by_model(model: str, sigma: float, specs: Sequence[KernelSpec], chosen: Chos
     else:
         rival = specs[chosen.rival].name
         reason = (
-            f"by its estimate, newer than the model {model}, of whose choice {rival} the estimate says it takes longer"
+            f"lowest estimate; it is newer than the model {model}, whose choice {rival} is estimated to take longer"
         )
     if chosen.second >= 0 and chosen.seconds > 0:
         slower = chosen.second_seconds / chosen.seconds
