@@ -287,6 +287,7 @@ def launcher(spec: KernelSpec, p: GemmProblem) -> Callable[[Operands], None]:
     """The kernel on operands on the GPU, in the current stream."""
     from tilewright.dispatch import kernels
     from tilewright.runtime.bindings.gemm.dense import dense
+    from tilewright.runtime.bindings.gemm.operands import D0, OUT, UP, A, B, C
     from tilewright.runtime.devices import Place
     from tilewright.runtime.plans import Plan
 
@@ -301,8 +302,8 @@ def launcher(spec: KernelSpec, p: GemmProblem) -> Callable[[Operands], None]:
         if packed is not None:  # B may change from run to run
             _pack(kernel, template, b, packed)
             b = packed.data_ptr()
-        # In the order of the binding's slots.
-        plan.run((on.a.address, b, on.c.address, *(*ds, 0, 0)[:2], on.e.address), (on.alpha, on.beta))
+        at = {A: on.a.address, B: b, C: on.c.address, OUT: on.e.address, **dict(enumerate(ds, D0))}
+        plan.run([at.get(slot, 0) for slot in range(UP + 1)], (on.alpha, on.beta))
 
     return run
 

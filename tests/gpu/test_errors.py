@@ -119,6 +119,7 @@ from tilewright.errors import DeviceError
 from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime import cuda
 from tilewright.runtime.bindings.gemm.dense import dense
+from tilewright.runtime.bindings.gemm.operands import OUT, UP, A, B
 from tilewright.runtime.plans import Plan
 
 device = cuda.device()
@@ -126,7 +127,7 @@ problem = GemmProblem(64, 64, 64, "bf16")
 spec = ops.op("gemm").fallback_spec(problem.signature, device.arch)
 plan = Plan(replace(dense(problem), place=device.place), [kernels.kernel(spec)], (), 1)
 told = []
-wrong = (4096, 8192, 0, 0, 0, 12288)
+wrong = [{A: 4096, B: 8192, OUT: 12288}.get(slot, 0) for slot in range(UP + 1)]
 for attempt in (lambda: (plan.run(wrong, (1.0, 0.0)), device.synchronize()), lambda: device.allocate(64)):
     try:
         attempt()

@@ -171,3 +171,11 @@ def test_archs_that_settings_take_away_are_refused_though_they_ran_before() -> N
     with settings.override(host_level="generic"), pytest.raises(tw.TilewrightError, match="do not run on this machine"):
         registry.run("gemm", a, a)
     registry.run("gemm", a, a)
+
+
+@pytest.mark.parametrize("fused", [{}, {"epilogue": "MultiDAdd", "num_d": 4}, {"epilogue": "Silu", "num_d": 0}])
+def test_a_dense_gemm_shows_a_span_of_every_slot(fused: dict[str, Any]) -> None:
+    """Checks of kernels on GPUs are shown them by slot; one too few, and no kernel of a GPU can be planned."""
+    request = binding("gemm").dense(GemmProblem(64, 64, 64, dtype_a="bf16", **fused))
+    assert len(request.spans) == len(binding("gemm").slots)
+    assert all(pointer.slot < len(request.spans) for stage in request.stages for pointer in stage.pointers)

@@ -44,12 +44,10 @@ def dense(problem: GemmProblem) -> Request:
 def _spans(problem: GemmProblem) -> tuple[Span, ...]:
     """What checks are shown: a kernel may need more workspace for operands that start at odd places."""
     p = problem
-    sizes = [
-        DTYPES[dtype].bytes for dtype in (p.dtype_a, p.dtype_b, p.dtype_c, p.dtype_d, p.dtype_d, p.dtype_c, p.dtype_b)
-    ]
     a, b, e = (operand in p.odd_operands for operand in OPERANDS)
-    odd = [a, b and not p.preshuffled, False, False, False, e, b]
-    return tuple(Span(probe=64 + (size if is_odd else 0)) for size, is_odd in zip(sizes, odd, strict=True))
+    types = {A: p.dtype_a, B: p.dtype_b, OUT: p.dtype_c, UP: p.dtype_b}
+    odd = {A: a, B: b and not p.preshuffled, OUT: e, UP: b}
+    return tuple(Span(probe=64 + (DTYPES[types[slot]].bytes if odd.get(slot) else 0)) for slot in range(UP + 1))
 
 
 def copies(stage: StageRequest, larger: GemmProblem) -> StageRequest:
