@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from types import SimpleNamespace
 from typing import Any
@@ -107,6 +108,17 @@ def test_a_mistake_is_one_clear_error_and_nothing_is_written(rule: str, more: di
     assert caught.value.remedy
     assert all((given[name] == 7.0).all() for name in given)
     assert before == {name: one.tobytes() for name, one in OPERANDS.items()}
+
+
+def test_a_wrong_table_of_keys_is_found_before_the_gradient_of_sinks_is_written() -> None:
+    """`dot`, which has tables of rows alone, writes it; at every call, not the first alone."""
+    dsink = np.full(4, 7.0, np.float32)
+    for lengths in (ints(-1, 2), ints(2, 2), ints(3, 99)):
+        right = lengths.tolist() == [2, 2]
+        with contextlib.nullcontext() if right else pytest.raises(TilewrightError, match="seqlens_k holds"):
+            backward(sink=SINK, seqlens_k=lengths, dsink=dsink)
+        assert (dsink == 7.0).all() != right
+        dsink[:] = 7.0
 
 
 def test_packed_sequences_have_both_tables() -> None:

@@ -212,7 +212,7 @@ class Caller:
                     raise
                 views, operands = self._with_copy(error, views, operands, planner.kind)
         self._demand_apart(views, plan)
-        looked_at = tables.checked(plan)
+        looked_at = tables.checked(self.binding, plan)
         if looked_at:
             tables.demand(self.binding, plan, views)
         results = self._results(plan, views, example)

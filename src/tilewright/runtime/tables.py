@@ -1,8 +1,10 @@
 """What tables on a device hold, looked at before a call: the setting `check_tables`.
 
-Kernels of the host look at their tables themselves, which costs next to nothing.  On a device that would be one more
-kernel and a wait for its answer in every call, so tables are believed there; with the setting they are copied to the
-host and checked by the op's binding, and a wrong one is the error it is on a CPU.  Such a call waits for its stream.
+Kernels of the host look at their tables themselves, which costs next to nothing; only where a stage writes a result and
+a later one has tables of its own they are looked at here too, before anything is written.  On a device that would be
+one more kernel and a wait for its answer in every call, so tables are believed there; with the setting they are copied
+to the host and checked by the op's binding, and a wrong one is the error it is on a CPU.  Such a call waits for its
+stream.
 """
 
 from __future__ import annotations
@@ -21,11 +23,22 @@ from tilewright.runtime.bindings import Binding
 from tilewright.runtime.devices import HOST, Device, device
 from tilewright.runtime.lines import extent
 from tilewright.runtime.plans import Plan
+from tilewright.runtime.requests import BETWEEN
 
 
-def checked(plan: Plan) -> bool:
+def checked(op: Binding, plan: Plan) -> bool:
     """Whether the tables of a plan's calls are looked at here."""
-    return plan.place is not HOST and settings.current().check_tables
+    if plan.place is HOST:
+        return _writes_before_it_reads(op, plan)
+    return settings.current().check_tables
+
+
+def _writes_before_it_reads(op: Binding, plan: Plan) -> bool:
+    """Whether a result is written by a stage before the first that looks at some table: its error would come late."""
+    first, *others = ({at.slot for at in stage.request.pointers if at.slot != BETWEEN} for stage in plan.stages)
+    if not others or not any(op.slots[slot].written for slot in first):
+        return False
+    return any(op.slots[slot].holds for slot in set().union(*others) - first)
 
 
 def demand(op: Binding, plan: Plan, views: Sequence[Any]) -> None:
