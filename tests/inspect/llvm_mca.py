@@ -33,7 +33,7 @@ class Died(RuntimeError):
     """llvm-mca did not come back with an answer: LLVM 14's ends by a signal on some loops."""
 
 
-def _asked(tool: str, arch: str, text: str) -> subprocess.CompletedProcess[str]:
+def _output(tool: str, arch: str, text: str) -> subprocess.CompletedProcess[str]:
     command = [
         tool,
         "-mtriple=amdgcn-amd-amdhsa",
@@ -51,7 +51,7 @@ def models(arch: str) -> str:
     """The llvm-mca on the path that has a model of the arch; empty where there is none."""
     for name in ("llvm-mca", *(f"llvm-mca-{version}" for version in range(30, 12, -1))):
         tool = shutil.which(name)
-        if tool and "not a recognized processor" not in _asked(tool, arch, "s_nop 0\n").stderr:
+        if tool and "not a recognized processor" not in _output(tool, arch, "s_nop 0\n").stderr:
             return tool
     return ""
 
@@ -59,11 +59,11 @@ def models(arch: str) -> str:
 def clocks(lines: Sequence[str], arch: str, tool: str) -> tuple[dict[str, float], int]:
     """Clocks of each unit for these instructions, and how many of them llvm-mca could not read."""
     kept = list(lines)
-    done = _asked(tool, arch, "\n".join(kept) + "\n")
+    done = _output(tool, arch, "\n".join(kept) + "\n")
     unread = sorted({int(number) for number in re.findall(r"^<stdin>:(\d+):\d+: error", done.stderr, re.MULTILINE)})
     if unread:
         kept = [line for number, line in enumerate(kept, 1) if number not in set(unread)]
-        done = _asked(tool, arch, "\n".join(kept) + "\n")
+        done = _output(tool, arch, "\n".join(kept) + "\n")
     if done.returncode:
         raise Died(f"llvm-mca ends with {done.returncode}")
     units = [name for _, name in _UNITS.findall(done.stdout)]

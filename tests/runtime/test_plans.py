@@ -13,7 +13,9 @@ import tilewright as tw
 from tilewright import ops, settings
 from tilewright.dispatch import registry as dispatch_registry
 from tilewright.dispatch.registry import Registry
+from tilewright.ops.gemm import GemmProblem
 from tilewright.runtime import calls, fast_path, plans
+from tilewright.runtime.bindings import binding
 
 Array = np.ndarray[Any, Any]
 

@@ -2,7 +2,7 @@
 
 The layout is read from the strides.  A column-major result is served by computing its transpose, E^T = B^T A^T, so that
 kernels only ever write rows.  A C that repeats is added as a D tensor where it counts once, and copied out otherwise.
-Batch dimensions that are one in memory are one; what remains of them is launched in a loop.
+Batch dimensions that are one in memory are one; the rest is launched in a loop.
 
 A gated product of two B (`up`) is one stage where the target has kernels that read both, and two otherwise: A.B_up into
 the workspace, then the gate with that as its D tensor.
