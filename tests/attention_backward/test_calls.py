@@ -121,6 +121,27 @@ def test_what_no_sequence_has_is_zero() -> None:
     assert np.isfinite(dq).all()
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_bias_longer_than_every_sequence_has_zeros_behind(masked: bool) -> None:
+    """A bound of all calls (`max_seqlen`) may be longer than what this one has, and bias and mask of its size."""
+    q, k, v, bias = random(11, 2, 16), random(11, 2, 16), random(11, 2, 16), random(1, 2, 20, 24)
+    starts = np.array([0, 4, 11], np.int32)
+    tables: dict[str, Any] = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 20, "max_seqlen_k": 24}
+    if masked:
+        tables["mask"] = np.tri(20, 24, dtype=np.bool_)[None, None]
+    out, lse = tw.attention(q, k, v, bias=bias, return_lse=True, **tables)
+    dout = random(*out.shape)
+    *_, dbias = backward(dout, q, k, v, out, lse, bias=bias, return_dbias=True, **tables)
+    short = {**tables, "max_seqlen_q": 7, "max_seqlen_k": 7, "bias": np.ascontiguousarray(bias[..., :7, :7])}
+    if masked:
+        short["mask"] = np.ascontiguousarray(tables["mask"][..., :7, :7])
+    *_, expected = backward(dout, q, k, v, out, lse, return_dbias=True, **short)
+    assert dbias.shape == bias.shape
+    np.testing.assert_allclose(dbias[..., :7, :7], expected, rtol=1e-5, atol=1e-6)
+    assert (dbias[..., 7:, :] == 0).all()
+    assert (dbias[..., 7:] == 0).all()
+
+
 @pytest.mark.parametrize("sizes", [(0, 5, 7), (2, 0, 7), (2, 5, 0), (2, 0, 0)])
 def test_sizes_of_nothing(sizes: tuple[int, int, int]) -> None:
     batch, rows, keys = sizes

@@ -69,6 +69,8 @@ def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Reques
     fields = {name: call.problem[name] for name in _SHARED if name in call.problem}
     shared = ("mask", "bias", "alibi", "seeded", "scaled")
     layout: dict[str, Any] = {name: call.layout[name] for name in shared if name in call.layout}
+    if "dbias" in a.more_gradients:
+        _room_for_bias(fields, by_name)
     results = _gradients(by_name, lie, a.layout, a.kv_layout or a.layout)
     _forward_result(by_name, lie, a.layout)
     fields |= {f"{name}_strides": each.strides for name, each in lie.items()}
@@ -178,6 +180,17 @@ def _gradients(views: dict[str, Any], lie: dict[str, Rows], layout: str, kv_layo
     return results
 
 
+def _room_for_bias(fields: dict[str, Any], views: dict[str, Any]) -> None:
+    """A bias may be as long as a bound that no sequence here reaches (`max_seqlen`): its gradient is 0 there, which a
+    kernel writes for the lengths that it is called with."""
+    for name in ("bias", "mask"):
+        if views[name] is not None:
+            shape = views[name].shape
+            fields[f"{name}_shape"] = (*(1,) * (4 - len(shape)), *shape)
+    for name, size in zip(("seqlen_q", "seqlen_k"), fields["bias_shape"][2:], strict=True):
+        fields[name] = max(fields[name], size)
+
+
 def _demand_result(view: View, shape: Sizes, dtype: str) -> None:
     if view.shape != shape:
         raise bad("shape-out", f"{view.what} has shape {view.shape}, and the gradient has {shape}", view.shape,
@@ -194,11 +207,6 @@ def _more_gradient(name: str, views: dict[str, Any], p: AttentionBackwardProblem
         _demand_result(view, source.shape, "fp32")
     strides = dense_strides(source.shape) if view is None else view.strides
     if name == "dbias":
-        if source.shape != p.bias_shape[len(p.bias_shape) - len(source.shape) :]:
-            message = (
-                f"bias has shape {source.shape} and sequences end at {p.bias_shape}: what is beyond has no gradient"
-            )
-            raise bad("bias-shape", message, source.shape, "give a bias of the sizes of this call")
         four = (*(0,) * (4 - len(strides)), *strides)
         layout[name] = tuple(0 if size == 1 else step for size, step in zip(p.bias_shape, four, strict=True))
     elif name == "dalibi":
