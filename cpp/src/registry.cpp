@@ -320,7 +320,7 @@ void Registry::add_entry(const Json &json, const std::string &folder, const Json
     if (!grains->is_null()) {
       entry.copied = true, entry.grains.reserve(1);  // a place of its own even where there are none
       for (const Json &grain : grains->items("copies")) entry.grains.push_back(grain.integer("a grain"));
-      for (int64_t grain : entry.grains) demand_number(entry.name, "a grain of copies", grain, 1);
+      for (int64_t grain : entry.grains) demand_number(entry.name, "a grain of copies", grain, 0);
     }
   if (file && !file->is_null()) entry.library = placed(folder, file->text("library"));
   if (numbers && !numbers->is_null()) {

@@ -63,6 +63,7 @@ BROKEN: dict[str, list[KernelSpec]] = {
     "dtype-output": [loops(signed(dtype_c="int32"))],
     "dtype-d": [loops(signed(variant="multi_d", epilogue="MultiDAdd", num_d=1, dtype_d="fp16"))],
     "nv-arch": [tma(arch="sm_80")],
+    "nv-d-count": [tma(signed(variant="multi_d", epilogue="MultiDAdd", num_d=3))],
     "nv-split-sums": [
         multistage(signed(dtype_a="int8", dtype_b="int8", dtype_acc="int32", dtype_c="int32", dtype_d="int32"),
                    tile_scheduler="split_k"),

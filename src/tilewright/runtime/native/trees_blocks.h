@@ -63,7 +63,7 @@ struct Prediction {
   const double *low, *high;  // of the problem's features, between which the model speaks
   double far, trust, rough;
   double *seconds;  // of all kernels; infinite of those that are farther
-  int64_t beyond;   // the first feature that lies beyond; -1 where none does, and `seconds` are told
+  int64_t beyond;   // the first feature that lies beyond; -1 where none does, and `seconds` are set
 };
 
 // A whole choice in one call: a selection library says which kernels serve a problem and what each is estimated to take,

@@ -4,8 +4,7 @@ The layout is read from the strides.  A column-major result is served by computi
 kernels only ever write rows.  A C that repeats is added as a D tensor where it counts once, and copied out otherwise.
 Batch dimensions that are one in memory are one; the rest is launched in a loop.
 
-A gated product of two B (`up`) is one stage where the target has kernels that read both, and two otherwise: A.B_up into
-the workspace, then the gate with that as its D tensor.
+A gated product of two B (`up`) is one stage where a kernel reads both, else two: A.B_up, then the gate with that as D.
 """
 
 from __future__ import annotations

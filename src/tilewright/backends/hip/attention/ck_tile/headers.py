@@ -135,7 +135,7 @@ def _places_in_pages(inst: Instance) -> int:
     Of few waves they are many: bf16 with heads of 128 (qr_async, 256 registers) had 120 bytes of scratch with one wave
     (32x64: 24 loads beside 176 registers counted), 8 with two (64x64: 12 beside 160), none with four (6 beside 152).
     """
-    if inst.family != "batch_prefill":
+    if inst.family != "batch_prefill" or threads(inst) >= 256:
         return 0
     _, n0, _, n1, k1, _ = inst.tile
     keys, values = (n0 * k1 // max(1, width_k(inst)), n1 * k1 // max(1, width_v(inst)))
