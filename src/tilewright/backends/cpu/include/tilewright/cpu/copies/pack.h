@@ -138,7 +138,8 @@ TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, ui
           vu words[Dot::strip];
           Dot::across_strip(b + g * Dot::step * ld + v * lanes, ld, live > v * lanes ? live - v * lanes : 0, words);
 #pragma GCC unroll 4
-          for (int t = 0; t < Dot::strip && v + t < Vectors; ++t) {
+          for (int t = 0; t < Dot::strip; ++t) {
+            if (v + t >= Vectors) continue;
             store_u(out + g * width + (v + t) * lanes, words[t]);
             count_in<Dot>(sums[v + t], words[t]);
           }
