@@ -43,7 +43,7 @@ DEV := $(VENV)/.dev$(WITH_ZIG)
 PIP = if $(BIN)/python -m pip --version >/dev/null 2>&1; then pip="$(BIN)/python -m pip"; \
       else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; $$pip install -qq --disable-pip-version-check
 
-.PHONY: demo test test-all test-proofs test-older-cpu test-amd test-amd-emulated test-cluster test-gpu test-torch test-machines cuda-compilers docs lint format bench clean
+.PHONY: demo test test-all test-proofs test-older-cpu test-amd test-amd-emulated test-cluster test-gpu test-torch test-machines cuda-compilers docs lint lint-types lint-text format bench clean
 
 demo: $(CORE)
 	@$(BIN)/tilewright demo
@@ -140,11 +140,17 @@ cuda-compilers: $(DEV)
 CXX_SOURCES = $(shell find src cpp tests benchmarks examples -name golden -prune -o -type f \
   \( -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' \) -print)
 
+# Types take as long as the rest: each has a core.
 lint: $(DEV)
+	@$(MAKE) --no-print-directory -j 2 lint-types lint-text
+
+lint-types:
+	$(BIN)/mypy
+
+lint-text:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: $(DEV)

@@ -44,6 +44,7 @@ def rows_of(place: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.proof
 def test_a_result_names_its_machine_and_tools(results: Path) -> None:
     data = json.loads((results / "gemm_cpu.json").read_text(encoding="utf-8"))
     assert data["machine"]["cpu"]
@@ -52,6 +53,7 @@ def test_a_result_names_its_machine_and_tools(results: Path) -> None:
     assert set(data["summary"]) == {"fp32", "bf16"}
 
 
+@pytest.mark.proof
 def test_every_shape_has_its_kernel_and_its_peers(results: Path) -> None:
     rows = rows_of(results)
     assert [(row["dtype"], row["shape"]) for row in rows] == [
@@ -76,6 +78,7 @@ def test_a_run_of_a_part_writes_nothing_by_itself(tmp_path: Path) -> None:
     assert (stored.read_bytes() if stored.exists() else None) == before
 
 
+@pytest.mark.proof
 def test_the_picture(results: Path, tmp_path: Path) -> None:
     places = ["--source", str(results / "gemm_cpu.json"), "--output", str(tmp_path / "deep" / "picture.svg")]
     assert script("plot.py", "--check", *places).returncode == 1, "there is no picture yet"
@@ -90,6 +93,7 @@ def test_the_picture(results: Path, tmp_path: Path) -> None:
         assert 0 < float(circle.attrib["cy"]) < height
 
 
+@pytest.mark.proof
 def test_the_tables(results: Path, tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text("before\n<!-- results: written by benchmarks/cpu_table.py, do not edit -->\nold\n"

@@ -82,9 +82,8 @@ def test_the_version_is_the_same_everywhere() -> None:
 def test_hooks_and_make_run_the_same_commands() -> None:
     make = (ROOT / "Makefile").read_text(encoding="utf-8")
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
-    lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", make, re.MULTILINE)
-    assert lint is not None
-    tools = [re.sub(r" (-|--check|\.|\$).*", "", line.strip().removeprefix("$(BIN)/")) for line in lint[1].splitlines()]
+    lines = "".join(re.findall(r"^lint-(?:types|text):.*\n((?:\t.*\n)+)", make, re.MULTILINE)).splitlines()
+    tools = [re.sub(r" (-|--check|\.|\$).*", "", line.strip().removeprefix("$(BIN)/")) for line in lines]
     assert {"ruff check", "ruff format", "clang-format", "mypy", "lint-imports"} <= set(tools)
     for tool in tools:
         assert f"entry: .venv/bin/{tool}" in hooks, f"make lint runs {tool}, a commit does not"

@@ -18,8 +18,9 @@ function(tilewright_add_kernels target)
     set(TILEWRIGHT_PYTHON ${Python3_EXECUTABLE})
   endif()
   if(NOT arg_OUTPUT)
-    set(arg_OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${target}-kernels)
+    set(arg_OUTPUT ${target}-kernels)
   endif()
+  get_filename_component(arg_OUTPUT ${arg_OUTPUT} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_BINARY_DIR})
   if(NOT arg_RULE_SET)
     set(arg_RULE_SET ${DISPATCHER_RULE_SET})
   endif()
@@ -30,7 +31,16 @@ function(tilewright_add_kernels target)
     set(declared ${target}-declared)
     add_library(${declared} OBJECT ${arg_SOURCES})
     target_link_libraries(${declared} PRIVATE tilewright::tilewright)
-    target_compile_definitions(${declared} PRIVATE TW_KERNELS="${arg_OUTPUT}")
+    # As the program compiles them; but code of link-time optimisation has no sections to read declarations from.
+    foreach(property INCLUDE_DIRECTORIES COMPILE_DEFINITIONS COMPILE_OPTIONS COMPILE_FEATURES)
+      set_property(TARGET ${declared} APPEND PROPERTY ${property} $<TARGET_PROPERTY:${target},${property}>)
+    endforeach()
+    get_target_property(standard ${target} CXX_STANDARD)
+    if(standard)
+      set_target_properties(${declared} PROPERTIES CXX_STANDARD ${standard})
+    endif()
+    set_target_properties(${declared} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
+    target_compile_options(${declared} PRIVATE -fno-lto)
     set(objects $<TARGET_OBJECTS:${declared}>)
   endif()
   foreach(list ARCHS OPS DATATYPES VARIANTS)
@@ -40,13 +50,16 @@ function(tilewright_add_kernels target)
   if(arg_OPS)
     set(pools --ops=${OPS} --rule-set=${arg_RULE_SET} --datatypes=${DATATYPES} --variants=${VARIANTS})
   endif()
+  # Makefiles do not look at the words of a command: a file holds them, and is written where they are others.
+  set(asked ${CMAKE_CURRENT_BINARY_DIR}/${target}-kernels.asked)
+  file(GENERATE OUTPUT ${asked} CONTENT "${TILEWRIGHT_PYTHON} ${ARCHS} ${arg_OUTPUT} ${pools}\n")
   set(stamp ${arg_OUTPUT}/built)
   add_custom_command(
     OUTPUT ${stamp}
     COMMAND ${TILEWRIGHT_PYTHON} -m tilewright.compat.declared ${objects} --archs ${ARCHS} --output ${arg_OUTPUT}
             ${pools}
     COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
-    DEPENDS ${declared} ${objects}
+    DEPENDS ${declared} ${objects} ${asked}
     COMMENT "Building the kernels of ${target}" COMMAND_EXPAND_LISTS VERBATIM)
   add_custom_target(${target}-kernels DEPENDS ${stamp})
   add_dependencies(${target} ${target}-kernels)

@@ -28,13 +28,13 @@ uint64_t little(const std::string &data, size_t at, int bytes) {
 // The checksum of ZIP.
 uint32_t crc32(const std::string &data) {
   static const std::array<uint32_t, 256> of_byte = [] {
-    std::array<uint32_t, 256> sums{};
+    std::array<uint32_t, 256> accum{};
     for (uint32_t byte = 0; byte < 256; ++byte) {
       uint32_t sum = byte;
       for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
-      sums[byte] = sum;
+      accum[byte] = sum;
     }
-    return sums;
+    return accum;
   }();
   uint32_t sum = ~0u;
   for (const char each : data) sum = sum >> 8 ^ of_byte[(sum ^ static_cast<unsigned char>(each)) & 0xff];
@@ -194,19 +194,20 @@ void Bundle::check_headers() const {
 
 std::string Bundle::target(const std::string &wanted) const {
   const Json &targets = manifest_.at("targets", "the manifest");
+  const bool any_cpu = wanted.empty() || wanted == "cpu";
   std::string best, all;
   if (wanted == "cuda" || wanted == "hip")
     for (const std::string &arch : archs_run_by(Device(wanted, -1).facts().arch))
       if (best.empty() && targets.find(arch)) best = arch;
   for (const auto &target : targets.members("targets")) {
     all += (all.empty() ? "" : ", ") + target.first;
-    const bool mine = wanted.empty() ? cpu_level(target.first) >= 0 && cpu_runs(target.first) : target.first == wanted;
+    const bool mine = any_cpu ? cpu_level(target.first) >= 0 && cpu_runs(target.first) : target.first == wanted;
     if (mine && (best.empty() || cpu_level(target.first) > cpu_level(best))) best = target.first;
   }
   if (best.empty())
     throw bad_request(
         "bundle-target", wanted,
-        path_ + " has kernels for " + all + (wanted.empty() ? ", of which this CPU runs none" : ", not for " + wanted),
+        path_ + " has kernels for " + all + (any_cpu ? ", of which this CPU runs none" : ", not for " + wanted),
         "name one of its targets, or build a bundle for this one");
   return best;
 }

@@ -223,23 +223,23 @@ std::vector<uint32_t> Forest::side_by_side(const std::vector<uint32_t> &leaves) 
 
 // Of up to eight kernels, `count` of the near ones from `first` on.  Lanes that are not used repeat the first of them.
 // `block`: they lie among eight that are read at once; else each is read where it lies.
-void Forest::score_eight(const Asked &asked, int64_t first, int64_t count, bool block, double *scores) const {
+void Forest::score_eight(const Query &query, int64_t first, int64_t count, bool block, double *scores) const {
   Desk &d = desk();
-  const int64_t *const near = asked.near + first;
-  const double *const both = asked.both + first;
+  const int64_t *const near = query.near + first;
+  const double *const both = query.both + first;
   uint32_t *const some = d.some.data()->lane;
   const uint32_t *const shared = d.leaves.data();
   const Cut *const *const behind_of = d.behind.data();
   int64_t lanes[kLanes], columns[kLanes] = {};  // where a near kernel is, and which one a lane has
   for (int64_t at = 0; at < count; ++at) lanes[at] = block ? near[at] % kLanes : at, columns[lanes[at]] = at;
   if (block) {
-    const uint32_t *const mine = asked.blocks + size_t(near[0] / kLanes) * words_ * kLanes;
+    const uint32_t *const mine = query.blocks + size_t(near[0] / kLanes) * words_ * kLanes;
     for (size_t word = 0; word < of_others_; ++word)
       reinterpret_cast<Eight *>(some)[word] =
           *reinterpret_cast<const EightAnywhere *>(mine + kLanes * word) & shared[word];
   } else {
     const uint32_t *mine[kLanes];
-    for (int64_t lane = 0; lane < kLanes; ++lane) mine[lane] = asked.kernels + size_t(near[columns[lane]]) * words_;
+    for (int64_t lane = 0; lane < kLanes; ++lane) mine[lane] = query.kernels + size_t(near[columns[lane]]) * words_;
     for (size_t word = 0; word < of_others_; ++word) {
       const Eight all = {mine[0][word], mine[1][word], mine[2][word], mine[3][word],
                          mine[4][word], mine[5][word], mine[6][word], mine[7][word]};
@@ -251,7 +251,7 @@ void Forest::score_eight(const Asked &asked, int64_t first, int64_t count, bool 
     if (behind->above == HUGE_VALF) continue;
     float values[kLanes], most = -HUGE_VALF;
     for (int64_t lane = 0; lane < kLanes; ++lane) {
-      values[lane] = float(both[f * asked.stride + columns[lane]]);
+      values[lane] = float(both[f * query.stride + columns[lane]]);
       most = values[lane] > most ? values[lane] : most;
     }
     take_eight(behind, values, most, some);
@@ -267,16 +267,16 @@ void Forest::score_eight(const Asked &asked, int64_t first, int64_t count, bool 
   }
 }
 
-void Forest::score(const Asked &asked, double *scores) const {
+void Forest::score(const Query &query, double *scores) const {
   Desk &d = desk();
   d.leaves.assign(words_, ~uint32_t(0)), d.some.resize(words_);
-  for (int64_t f = 0; f < widths_.problem; ++f) take(f, asked.problem[f], d.leaves.data());
-  take(widths_.problem + widths_.kernel + widths_.both, asked.units, d.leaves.data());
+  for (int64_t f = 0; f < widths_.problem; ++f) take(f, query.problem[f], d.leaves.data());
+  take(widths_.problem + widths_.kernel + widths_.both, query.units, d.leaves.data());
   d.behind.resize(size_t(widths_.both));
   for (int64_t f = 0; f < widths_.both; ++f) {
-    const double *const row = asked.both + f * asked.stride;
+    const double *const row = query.both + f * query.stride;
     float least = HUGE_VALF;
-    for (int64_t at = 0; at < asked.count; ++at) {
+    for (int64_t at = 0; at < query.count; ++at) {
       const float value = float(row[at]);
       least = std::isnan(value) ? -HUGE_VALF : std::min(least, value);  // what is no number passes nothing
     }
@@ -286,15 +286,15 @@ void Forest::score(const Asked &asked, double *scores) const {
   for (const Tree &tree : alike_) {
     common += double(values_[tree.leaf + first_leaf(d.leaves.data() + tree.word, 1, tree.words)]);
   }
-  std::fill_n(scores, asked.count, common);
+  std::fill_n(scores, query.count, common);
   // Eight that lie together are read at once; where few of each eight are near, others are put together.
-  int64_t blocks = asked.count ? 1 : 0;
-  for (int64_t at = 1; at < asked.count; ++at) blocks += asked.near[at] / kLanes != asked.near[at - 1] / kLanes;
-  const bool block = asked.blocks && blocks <= 2 * ((asked.count + kLanes - 1) / kLanes);
-  for (int64_t first = 0, last; first < asked.count; first = last) {
-    last = std::min(first + kLanes, asked.count);
-    while (block && asked.near[last - 1] / kLanes != asked.near[first] / kLanes) --last;
-    score_eight(asked, first, last - first, block, scores + first);
+  int64_t blocks = query.count ? 1 : 0;
+  for (int64_t at = 1; at < query.count; ++at) blocks += query.near[at] / kLanes != query.near[at - 1] / kLanes;
+  const bool block = query.blocks && blocks <= 2 * ((query.count + kLanes - 1) / kLanes);
+  for (int64_t first = 0, last; first < query.count; first = last) {
+    last = std::min(first + kLanes, query.count);
+    while (block && query.near[last - 1] / kLanes != query.near[first] / kLanes) --last;
+    score_eight(query, first, last - first, block, scores + first);
   }
 }
 
@@ -403,11 +403,11 @@ bool knows_device(const Json &devices, const std::string &arch) {
 namespace {
 
 // Whether what the model sees of the problem, which is put down on the desk, lies within what it was trained on.
-bool fill_problem(const Voice &voice, const SelectionLibrary &library, const Asked &asked, double &rough) {
+bool fill_problem(const Voice &voice, const SelectionLibrary &library, const Query &query, double &rough) {
   Desk &d = desk();
   const Model &model = *voice.model;
   d.problem.resize(model.low.size());
-  rough = library.problem_features(asked.numbers, model.rough, d.problem.data());
+  rough = library.problem_features(query.numbers, model.rough, d.problem.data());
   for (const auto &word : voice.words) d.problem[size_t(word.first)] = word.second;
   for (size_t at = 0; at < d.problem.size(); ++at)
     if (double(d.problem[at]) < model.low[at] || double(d.problem[at]) > model.high[at]) return false;
@@ -416,24 +416,24 @@ bool fill_problem(const Voice &voice, const SelectionLibrary &library, const Ask
 
 // Seconds of the kernels whose estimates give them a hope; false where one is no number.  `known` on the desk are
 // estimates of the kernels that the model has seen, the least of which is `least`.
-bool fill_seconds(const Voice &voice, const SelectionLibrary &library, const Asked &asked, double least, double rough) {
+bool fill_seconds(const Voice &voice, const SelectionLibrary &library, const Query &query, double least, double rough) {
   Desk &d = desk();
   const Model &model = *voice.model;
   d.near.clear();
-  for (int64_t at = 0; at < asked.count; ++at)
+  for (int64_t at = 0; at < query.count; ++at)
     if (d.known[size_t(at)] <= model.far * least) d.near.push_back(at);
   const int64_t near = int64_t(d.near.size());
-  d.both.resize(size_t(model.both * asked.count)), d.scores.resize(size_t(near));
-  const auto terms = std::prev(voice.terms.upper_bound(asked.units));
-  library.kernel_features(asked.numbers, terms->second->places.data(), asked.count, asked.units, d.near.data(), near,
+  d.both.resize(size_t(model.both * query.count)), d.scores.resize(size_t(near));
+  const auto terms = std::prev(voice.terms.upper_bound(query.units));
+  library.kernel_features(query.numbers, terms->second->places.data(), query.count, query.units, d.near.data(), near,
                           d.both.data());
-  double *ratios = d.both.data() + (model.both - 1) * asked.count;
+  double *ratios = d.both.data() + (model.both - 1) * query.count;
   for (int64_t row = 0; model.estimated && row < near; ++row)
     ratios[row] = d.known[size_t(d.near[size_t(row)])] / least;
-  model.forest->score({d.problem.data(), float(asked.units), voice.leaves.data(), voice.blocks.data(), d.both.data(),
-                       d.near.data(), near, asked.count},
+  model.forest->score({d.problem.data(), float(query.units), voice.leaves.data(), voice.blocks.data(), d.both.data(),
+                       d.near.data(), near, query.count},
                       d.scores.data());
-  d.seconds.assign(size_t(asked.count), HUGE_VAL);
+  d.seconds.assign(size_t(query.count), HUGE_VAL);
   for (size_t row = 0; row < d.near.size(); ++row) {
     const size_t at = size_t(d.near[row]);
     const double ahead = model.trust != 0 ? model.trust * std::log(d.known[at] / least) : 0.0;
@@ -451,25 +451,25 @@ int64_t lowest(const std::vector<double> &seconds) {
 
 }  // namespace
 
-bool predict(const Voice &voice, const SelectionLibrary &library, const Asked &asked, Predicted &told) {
-  if (asked.units < voice.model->least_units || asked.units > voice.model->most_units) return false;
-  if (voice.terms.upper_bound(asked.units) == voice.terms.begin()) return false;
+bool predict(const Voice &voice, const SelectionLibrary &library, const Query &query, Predicted &predicted) {
+  if (query.units < voice.model->least_units || query.units > voice.model->most_units) return false;
+  if (voice.terms.upper_bound(query.units) == voice.terms.begin()) return false;
   Desk &d = desk();
-  d.known.assign(asked.estimates, asked.estimates + asked.count);
+  d.known.assign(query.estimates, query.estimates + query.count);
   for (int64_t at : voice.unseen) d.known[size_t(at)] = HUGE_VAL;
   const double least = *std::min_element(d.known.begin(), d.known.end());
   if (!(least < HUGE_VAL)) return false;  // it has seen none of them
   double rough = 0;
-  if (!fill_problem(voice, library, asked, rough) || !fill_seconds(voice, library, asked, least, rough)) return false;
+  if (!fill_problem(voice, library, query, rough) || !fill_seconds(voice, library, query, least, rough)) return false;
   const int64_t mine = lowest(d.seconds);
   if (mine < 0) return false;
   // Kernels newer than the model: so much of the time of the one it would choose as of its estimate.
   for (int64_t at : voice.unseen)
-    d.seconds[size_t(at)] = asked.estimates[at] < HUGE_VAL
-                                ? d.seconds[size_t(mine)] * asked.estimates[at] / asked.estimates[mine]
+    d.seconds[size_t(at)] = query.estimates[at] < HUGE_VAL
+                                ? d.seconds[size_t(mine)] * query.estimates[at] / query.estimates[mine]
                                 : HUGE_VAL;
-  told.best = lowest(d.seconds), told.seconds = d.seconds[size_t(told.best)];
-  told.seen = std::find(voice.unseen.begin(), voice.unseen.end(), told.best) == voice.unseen.end();
+  predicted.best = lowest(d.seconds), predicted.seconds = d.seconds[size_t(predicted.best)];
+  predicted.seen = std::find(voice.unseen.begin(), voice.unseen.end(), predicted.best) == voice.unseen.end();
   return true;
 }
 

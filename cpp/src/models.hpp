@@ -15,8 +15,8 @@ namespace runtime {
 
 // Regression trees over features of the problem, of the kernel, of both, and the units, which come in this order.
 //
-// A tree is not walked: it begins with all its leaves, as bits, and every feature that lies above the threshold of a node
-// takes those on the node's left away.  The first that is left is the leaf that a walk ends at.  So a feature is compared
+// A tree is not traversed: it begins with all its leaves, as bits, and every feature that lies above the threshold of a node
+// takes those on the node's left away.  The first that is left is the leaf that a traversal ends at.  So a feature is compared
 // with the thresholds of all trees in one run, up to the first that it does not pass; what the problem takes away is
 // worked out once for all kernels, and what a kernel does when it is read.
 class Forest {
@@ -38,7 +38,7 @@ class Forest {
   // Those of kernels, word by word of eight of them.
   std::vector<uint32_t> side_by_side(const std::vector<uint32_t> &leaves) const;
 
-  struct Asked {
+  struct Query {
     const float *problem;
     float units;
     const uint32_t *kernels;  // `words` of each kernel
@@ -47,7 +47,7 @@ class Forest {
     const int64_t *near;      // the kernels of the query
     int64_t count, stride;
   };
-  void score(const Asked &asked, double *scores) const;
+  void score(const Query &query, double *scores) const;
 
  private:
   struct Tree {
@@ -57,7 +57,7 @@ class Forest {
   void read_tree(const std::vector<Node> &nodes, int32_t root, int32_t end, const std::string &what,
                  std::vector<std::pair<int32_t, Cut>> &cuts);
   const Cut *take(int64_t feature, float value, uint32_t *leaves) const;
-  void score_eight(const Asked &asked, int64_t first, int64_t count, bool block, double *scores) const;
+  void score_eight(const Query &query, int64_t first, int64_t count, bool block, double *scores) const;
 
   Widths widths_;
   std::vector<Cut> cuts_;        // of a feature after the other, the lowest first
@@ -96,7 +96,7 @@ struct Voice {
 };
 
 // What a question to a model is about: all kernels of a signature, of which some serve the problem.
-struct Asked {
+struct Query {
   const int64_t *numbers;   // the problem's measured form
   double bytes, flops;      // of it
   const double *estimates;  // of that form; infinite where a kernel does not serve the problem
@@ -109,7 +109,7 @@ struct Predicted {
 };
 
 // False where the model says nothing of such a problem; `library` is that of its kernels.
-bool predict(const Voice &voice, const SelectionLibrary &library, const Asked &asked, Predicted &told);
+bool predict(const Voice &voice, const SelectionLibrary &library, const Query &query, Predicted &predicted);
 
 // A model of a registry's JSON; `bytes` are its trees.
 std::unique_ptr<Model> read_model(const Json &row, const std::string &bytes);

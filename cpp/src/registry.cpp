@@ -37,6 +37,8 @@ bool ends_with(const std::string &text, const std::string &end) {
 std::string content(const std::string &path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
+  if (is_file(path) && file && file.peek() == std::ifstream::traits_type::eof())
+    throw bad_request("registry-file", path, path + " is empty", "give a file that Registry.export() wrote");
   if (!is_file(path) || !(text << file.rdbuf()) || text.str().size() > kMostBytes)
     throw bad_request("registry-file", path, path + " cannot be read", "give a file that Registry.export() wrote");
   return text.str();
@@ -49,8 +51,9 @@ std::string placed(const std::string &folder, const std::string &file) {
   return realpath(path.c_str(), whole) ? whole : path;
 }
 
-bool is_backend(const std::string &target) { return target == "cuda" || target == "hip"; }
+bool is_backend(const std::string &target) { return target == "cpu" || target == "cuda" || target == "hip"; }
 bool run_by_a_device(const std::string &arch, const std::string &backend) {
+  if (backend == "cpu") return cpu_level(arch) >= 0;  // whether this one runs it is said when a kernel is loaded
   const std::vector<std::string> archs = archs_run_by(Device(backend, -1).facts().arch);
   return std::find(archs.begin(), archs.end(), arch) != archs.end();
 }

@@ -191,6 +191,14 @@ int tw_candidates(const tw_registry *registry, const tw_problem *problem, const 
   });
 }
 
+int tw_pinned(const tw_registry *registry, const tw_problem *problem, void (*visit)(void *context, int64_t kernel),
+              void *context) {
+  return guarded([&] {
+    demand(registry && visit, "the registry or the callback");
+    for (int64_t kernel : tw::runtime::pinned(registry->registry, problem_of(problem))) visit(context, kernel);
+  });
+}
+
 int tw_team_new(int64_t threads, tw_host_team **team) {
   return guarded([&] {
     demand(team, "where to put the team");

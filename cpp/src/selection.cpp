@@ -74,8 +74,8 @@ void say(const char *sentence, const selection::Rule &rule, const Group &group, 
       for (const std::string &name : family.second.fields) schedule_names += name + ' ';
   const selection::Named named[] = {{problem_names.c_str(), problem.values},
                                     {schedule_names.c_str(), static_cast<const int64_t *>(entry.candidate.schedule)}};
-  const selection::Rule told{rule.name, rule.code, sentence, ""};
-  selection::say(told, named, 2, into, bytes);
+  const selection::Rule predicted{rule.name, rule.code, sentence, ""};
+  selection::say(predicted, named, 2, into, bytes);
 }
 
 tw_candidate judged(const Registry &registry, const Group &group, const tw_problem &problem, size_t at) {
@@ -102,8 +102,12 @@ tw_candidate judged(const Registry &registry, const Group &group, const tw_probl
                          const tw_select_options &options, const std::string &why) {
   ask(group, 0, group.kernels.size(), problem, options);
   const size_t count = desk().count;
-  std::string text = "no kernel for " + std::string(problem.text) + ": " + why + "; " + std::to_string(count) +
-                     (count == 1 ? " kernel of its signature refuses:" : " kernels of its signature refuse:");
+  std::string text = "no kernel for " + std::string(problem.text) + ": " + why + "; ";
+  if (!count)
+    throw bad_request("no-kernel", problem.text, text + "no other kernel has its signature",
+                      "add kernels of its signature, or choose without strict");
+  text +=
+      std::to_string(count) + (count == 1 ? " kernel of its signature refuses:" : " kernels of its signature refuse:");
   for (size_t at = 0; at < count && at < 8; ++at) {
     const tw_candidate candidate = judged(registry, group, problem, at);
     text += "\n  " + registry.entry(candidate.kernel).name + ": [" + candidate.rule + "] " + candidate.why;
@@ -189,13 +193,13 @@ bool by_model(const Registry &registry, const Group &group, const tw_problem &pr
     }
   }
   const int64_t threads = options.threads > 0 ? options.threads : tw_threads();
-  const Asked asked{numbers,          problem.bytes,  problem.flops,
+  const Query query{numbers,          problem.bytes,  problem.flops,
                     estimates.data(), int64_t(count), registry.units() ? registry.units() : threads};
   for (const Voice &voice : group.voices) {
-    Predicted told;
-    if (!predict(voice, *group.library, asked, told)) continue;
-    choice.kernel = group.kernels[size_t(told.best)], choice.seconds = told.seconds;
-    choice.tier = told.seen ? TW_TIER_MODEL : TW_TIER_HEURISTIC, choice.model = voice.model->name.c_str();
+    Predicted predicted;
+    if (!predict(voice, *group.library, query, predicted)) continue;
+    choice.kernel = group.kernels[size_t(predicted.best)], choice.seconds = predicted.seconds;
+    choice.tier = predicted.seen ? TW_TIER_MODEL : TW_TIER_HEURISTIC, choice.model = voice.model->name.c_str();
     return true;
   }
   return false;
@@ -227,6 +231,16 @@ void select(const Registry &registry, const tw_problem &problem, const tw_select
   choice.seconds = d.seconds[size_t(question.best)];
   if (choice.tier == TW_TIER_HEURISTIC && question.served > 1 && !group.voices.empty())
     by_model(registry, group, problem, options, choice);
+}
+
+std::vector<int64_t> pinned(const Registry &registry, const tw_problem &problem) {
+  const Group &group = registry.group(problem);
+  if (group.choices.empty()) return {};  // a pin is one of these, whatever its family
+  const int64_t *numbers = problem.measured ? problem.measured : problem.values;
+  const auto own = group.choices.find(choice_key(numbers, size_t(problem.count), -1));
+  if (own != group.choices.end()) return {own->second.kernel};
+  const auto family = group.families.find(problem.family ? problem.family : "");
+  return family == group.families.end() ? std::vector<int64_t>() : family->second;
 }
 
 void visit_candidates(const Registry &registry, const tw_problem &problem, const tw_select_options &options,

@@ -1,5 +1,7 @@
 // A team of threads for kernels of CPUs.  Threads sleep between runs; indices are taken one by one, so that which thread
 // does what changes no result.
+#include <pthread.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -16,7 +18,15 @@ namespace {
 
 using Body = void (*)(void *context, int64_t index, int64_t count);
 
+// How often this process was forked from one that had teams: threads stay behind, whatever locks they held.
+std::atomic<int64_t> forks{0};
+int64_t forks_so_far() {
+  static const int counted = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  return static_cast<void>(counted), forks.load(std::memory_order_relaxed);
+}
+
 struct Team : tw_host_team {
+  const int64_t born = forks_so_far();
   std::mutex lock, turn;
   std::condition_variable wake, done;
   std::vector<std::thread> others;
@@ -73,12 +83,16 @@ struct Team : tw_host_team {
     }
   }
 
+  bool left_behind() const { return forks.load(std::memory_order_relaxed) != born; }
+
+  static void alone(int64_t indices, Body what, void *with) {
+    for (int64_t index = 0; index < indices; ++index) what(with, index, indices);
+  }
+
   void work(int64_t indices, Body what, void *with) {
+    if (left_behind()) return alone(indices, what, with);
     std::lock_guard<std::mutex> mine(turn);
-    if (indices <= 1 || others.empty()) {
-      for (int64_t index = 0; index < indices; ++index) what(with, index, indices);
-      return;
-    }
+    if (indices <= 1 || others.empty()) return alone(indices, what, with);
     {
       std::lock_guard<std::mutex> held(lock);
       body = what, context = with, count = indices, busy = int64_t(others.size());
@@ -95,7 +109,11 @@ struct Team : tw_host_team {
 }  // namespace
 
 tw_host_team *new_team(int64_t threads) { return new Team(threads); }
-void free_team(tw_host_team *team) { delete static_cast<Team *>(team); }
+void free_team(tw_host_team *team) {
+  Team *const mine = static_cast<Team *>(team);
+  if (mine && mine->left_behind()) return;  // nobody is there to be waited for: the memory stays
+  delete mine;
+}
 
 }  // namespace runtime
 }  // namespace tw

@@ -149,9 +149,9 @@ tw::AttentionBackwardProblem backward(const Fields &f) {
   Problem p = terms<Problem>(f);
   p.dtype(type(f, "dtype")).dlse(number(f, "dlse")).dsink(number(f, "dsink")).deterministic(number(f, "deterministic"));
   p.dbias(number(f, "dbias")).dalibi(number(f, "dalibi"));
-  static const char *const sums[] = {"none", "dq", "dkv", "all"};
+  static const char *const accum[] = {"none", "dq", "dkv", "all"};
   for (int i = 0; i < 4; ++i)
-    if (f.at("accumulate") == sums[i]) p.sums(tw::Sums(i), number(f, "dkv_splits"));
+    if (f.at("accumulate") == accum[i]) p.accum(tw::Accums(i), number(f, "dkv_splits"));
   static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv"};
   for (int which = 0; which < 8; ++which)
     p.strides(Problem::Operand(which), strides(f, (std::string(names[which]) + "_strides").c_str()));

@@ -3,6 +3,8 @@
 
 #include "check.hpp"
 
+using Problem = tw::AttentionProblem;
+
 static int checked = 0;
 
 static void run(const tw::Dispatcher &dispatcher, const tw::AttentionProblem &p, const tw::Team &team,
@@ -26,11 +28,7 @@ static void run(const tw::Dispatcher &dispatcher, const tw::AttentionProblem &p,
   ++checked;
 }
 
-int main(int count, char **arguments) {
-  if (count < 2) return std::puts("usage: test_attention FOLDER"), 2;
-  const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
-  const tw::Team team(2);
-  using Problem = tw::AttentionProblem;
+static void numbers(const tw::Dispatcher &dispatcher, const tw::Team &team) {
   run(dispatcher, Problem(2, 4, 19, 33, 32), team);
   run(dispatcher, Problem(2, 4, 1, 70, 32).heads_kv(2), team);
   run(dispatcher, Problem(1, 4, 40, 40, 32).heads_kv(1).causal(), team);
@@ -44,6 +42,10 @@ int main(int count, char **arguments) {
   run(dispatcher, Problem(2, 4, 3, 200, 32).heads_kv(2).num_splits(3), team);
   run(dispatcher, Problem(1, 2, 20, 90, 32).num_splits(2).return_lse(), team);
   CHECK(dispatcher.plan(Problem(2, 4, 3, 200, 32).num_splits(3)).stage_count() == 2);
+  run(dispatcher, Problem(2, 4, 19, 33, 32), team, tw::AttentionOperands().scale(0));
+}
+
+static void rules(const tw::Dispatcher &dispatcher) {
   CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).num_splits(129).check(); }) == "splits");
   CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).heads_kv(3).check(); }) == "heads-divide");
   CHECK(rule_of([] { Problem(1, 4, 4, 4, 32).window(-2, 0).check(); }) == "window");
@@ -64,6 +66,9 @@ int main(int count, char **arguments) {
   CHECK(rule(Problem(2, 4, 8, 9, 32).q_strides({0, -128, 32})) == "");
   CHECK(rule(Problem(2, 4, 8, 9, 32).o_strides({32, 64, 512})) == "");  // any order of them is apart
   CHECK(rule(Problem(2, 4, 8, 9, 32).o_strides({1024, 128, 0})) == "stride-overlap");
+}
+
+static void operands(const tw::Dispatcher &dispatcher) {
   const std::vector<float> rows(8 * 64, 1.0f);
   std::vector<float> o(8 * 64);
   const int32_t lengths[] = {1000};
@@ -77,12 +82,34 @@ int main(int count, char **arguments) {
   CHECK(rule_of([&] { plain.run(operands); }) == "");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).mask(rows.data())); }) == "operand-unused");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).seqlens_k(lengths)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).cu_seqlens_k(lengths)); }) == "operand-unused");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).softcap(30)); }) == "operand-unused");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).lse(o.data())); }) == "operand-unused");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).dropout(0.5, 1)); }) == "operand-unused");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).scale(NAN)); }) == "scale");
+  CHECK(Problem(1, 2, 8, 8, 32).args(operands).scale == std::pow(32.0, -0.5));
+  CHECK(Problem(1, 2, 8, 8, 32).args(tw::AttentionOperands(operands).scale(0)).scale == 0);  // a number like others
   CHECK(rule_of([&] { Problem(1, 2, 8, 8, 32).softcap().args(operands); }) == "softcap");
   CHECK(rule_of([&] { Problem(1, 2, 8, 8, 32).dropout().args(tw::AttentionOperands(operands).dropout(1, 1)); }) ==
         "dropout");
+}
+
+// A list of candidates has those that refuse too, by the rule of their own check: here 81 query rows to a KV head.
+static void candidates(const tw::Dispatcher &dispatcher) {
+  const Problem many = Problem(2, 9, 27, 109, 32).heads_kv(3);
+  int64_t refusing = 0;
+  for (const tw::Candidate &candidate : dispatcher.candidates(many)) {
+    const bool decode = candidate.kernel.name.find("decode") != std::string::npos;
+    CHECK(candidate.serves() != decode && candidate.rule == (decode ? "cpu-rows" : ""));
+    CHECK(rule_of([&] { dispatcher.plan_with(many, candidate.kernel.digest); }) == (decode ? "no-kernel" : ""));
+    refusing += decode;
+  }
+  CHECK(refusing > 0);
+}
+
+int main(int count, char **arguments) {
+  if (count < 2) return std::puts("usage: test_attention FOLDER"), 2;
+  const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
+  numbers(dispatcher, tw::Team(2)), rules(dispatcher), operands(dispatcher), candidates(dispatcher);
   return done("attention", checked);
 }

@@ -13,11 +13,11 @@ static void run(const tw::Dispatcher &dispatcher, const tw::AttentionProblem &fo
   with.q(q.data()).k(k.data()).v(v.data());
   // What the forward pass leaves, from the reference: rounded to fp32.
   std::vector<float> out(dout.size()), lse(size_t(rows * p.heads_q()));
-  std::vector<double> sums;
+  std::vector<double> accum;
   with.o(out.data());
-  const std::vector<double> exact = tw::reference::attention(forward, with, &sums);
+  const std::vector<double> exact = tw::reference::attention(forward, with, &accum);
   for (size_t i = 0; i < out.size(); ++i) out[i] = float(exact[i]);
-  for (size_t i = 0; i < lse.size(); ++i) lse[i] = float(sums[i]);
+  for (size_t i = 0; i < lse.size(); ++i) lse[i] = float(accum[i]);
   std::vector<float> dq(q.size(), NAN), dk(k.size(), NAN), dv(v.size(), NAN);
   back.q(q.data()).k(k.data()).v(v.data()).out(out.data()).dout(dout.data()).lse(lse.data());
   back.dq(dq.data()).dk(dk.data()).dv(dv.data());
@@ -29,6 +29,7 @@ static void run(const tw::Dispatcher &dispatcher, const tw::AttentionProblem &fo
                                  tw::reference::error(dk.data(), tw::Dtype::fp32, expected.dk),
                                  tw::reference::error(dv.data(), tw::Dtype::fp32, expected.dv)});
   CHECK(worst < 1e-5);
+  if (back.dsink_at) CHECK(tw::reference::error(back.dsink_at, tw::Dtype::fp32, expected.dsink) < 1e-5);
   if (!(worst < 1e-5)) std::printf("  %s: %g\n", p.described().text.c_str(), worst);
   ++checked;
 }
@@ -42,17 +43,23 @@ int main(int count, char **arguments) {
   run(dispatcher, Forward(1, 4, 30, 30, 32).heads_kv(2).causal(), Problem(1, 4, 30, 30, 32).heads_kv(2).causal());
   run(dispatcher, Forward(1, 2, 140, 130, 32).dropout(), Problem(1, 2, 140, 130, 32).dropout(),
       tw::AttentionOperands().dropout(0.3, 42, 7), tw::AttentionBackwardOperands().dropout(0.3, 42, 7));
+  // Sinks, and a gradient of lse.
+  const auto sinks = drawn(4, 8), dlse = drawn(2 * 4 * 19, 9);
+  std::vector<float> dsink(4, NAN);
+  run(dispatcher, Forward(2, 4, 19, 33, 32).sink(), Problem(2, 4, 19, 33, 32).dlse().dsink(),
+      tw::AttentionOperands().sink(sinks.data()),
+      tw::AttentionBackwardOperands().sink(sinks.data()).dsink(dsink.data()).dlse(dlse.data()));
 
   const auto rule = [](const Problem &problem) { return rule_of([&] { problem.check(); }); };
   CHECK(rule(Problem(1, 4, 4, 4, 32).heads_kv(3)) == "heads-divide" && rule(Problem(1, 4, 4, 4, 600)) == "head-size");
   CHECK(rule(Problem(-1, 4, 4, 4, 32)) == "size-negative" && rule(Problem(1, 0, 4, 4, 32)) == "size-positive");
-  CHECK(rule(Problem(1, 4, 4, 4, 32).sums(tw::Sums::dkv, -1)) == "dkv-splits");
+  CHECK(rule(Problem(1, 4, 4, 4, 32).accum(tw::Accums::dkv, -1)) == "dkv-splits");
   CHECK(rule(Problem(1, 4, 4, 4, 32).dtype(tw::Dtype::int8)) == "dtype-input");
   CHECK(rule(Problem(1, 4, 4, 4, 32).dbias()) == "dbias-bias" &&
         rule(Problem(1, 4, 4, 4, 32).dalibi()) == "dalibi-bias");
   CHECK(rule(Problem(1, 4, 8, 8, 32).strides(Problem::dq, {1024, 128, 0})) == "stride-overlap");
   CHECK(rule(Problem(1, 4, 8, 8, 32).mask({1, 1, 8, 9})) == "mask-shape");
-  for (int number : {-1, 4, 1000000}) CHECK(rule(Problem(2, 4, 19, 33, 32).sums(tw::Sums(number))) == "sums");
+  for (int number : {-1, 4, 1000000}) CHECK(rule(Problem(2, 4, 19, 33, 32).accum(tw::Accums(number))) == "sums");
   CHECK(rule_of([&] { dispatcher.plan(Problem(2, 4, 19, 33, 32)).run({}); }) == "operand-missing");
   return done("attention_backward", checked);
 }

@@ -79,6 +79,10 @@ static void refusals(const tw::Dispatcher &dispatcher) {
   CHECK(rule(Append(2, 2, 3, 60, 32).dtype_cache(tw::Dtype::fp16)) == "dtype-mix");
   CHECK(rule(Append(2, 2, 3, 60, 32).heads_q(3)) == "heads-divide");
   CHECK(rule(Append(2, 2, 3, 60, 32).cache_k_strides({0, 64, 32})) == "stride-overlap");
+  CHECK(rule(Append(2, 2, 3, 60, 32).k_strides({INT64_MAX, 64, 32})) == "size-huge");
+  CHECK(rule(Append(2, 2, 3, 60, 32).v_strides({192, 64, INT64_MAX / 2})) == "size-huge");
+  CHECK(rule(Append(2, 2, 3, 60, 32).k_strides({192, -64, 32}).v_strides({0, 64, 32})) == "");  // they are only read
+  CHECK(rule(Append(2, 2, 3, 60, 32).rotary(tw::Rotary::half, 16, -5)) == "rotary-tables");
   CHECK(rule(Problem(1, 2, 3, 60, 32).kv_scales(tw::Scales::head)) == "scales-dtype");
   CHECK(rule(Problem(1, 2, 3, 60, 32).dtype(tw::Dtype::fp8_e4m3).kv_scales(tw::Scales::block)) == "scale-block");
   CHECK(rule(Problem(1, 2, 3, 60, 30).pages(16, 4, false, true)) == "page-vector");

@@ -1,9 +1,11 @@
-// Problems that kernels serve in padded copies only, beside float64.  Argument: a folder of Registry.export() with such.
+// Problems that kernels serve in padded copies only, beside float64.  Arguments: a folder of Registry.export() with such,
+// and the tier where it is another than `padded`.
 #include <tilewright/reference.hpp>
 
 #include "check.hpp"
 
 static int checked = 0;
+static std::string tier = "padded";
 
 static void gemm(const tw::Dispatcher &dispatcher, const tw::GemmProblem &problem, int64_t d_count,
                  const tw::Team &team) {
@@ -16,7 +18,7 @@ static void gemm(const tw::Dispatcher &dispatcher, const tw::GemmProblem &proble
   if (d_count) operands.bias(bias.data());
   const std::vector<double> expected = tw::reference::gemm(problem, operands);
   const auto plan = dispatcher.plan(problem);
-  CHECK(plan.selection().tier == "padded");
+  CHECK(plan.selection().tier == tier && plan.selection().in_copies);
   CHECK(plan.workspace_bytes(operands, 2) >= 64);
   plan.run(operands, team);
   std::vector<float> dense;
@@ -34,6 +36,7 @@ int main(int count, char **arguments) {
   if (count < 2) return std::puts("usage: test_copies FOLDER"), 2;
   const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
   const tw::Team team(2);
+  if (count > 2) tier = arguments[2];
   gemm(dispatcher, tw::GemmProblem(13, 11, 7).layout("rcr").aligned(false), 0, team);
   gemm(dispatcher, tw::GemmProblem(13, 11, 7).layout("rcr").aligned(false).a_stride(9).c_stride(20), 0, team);
   gemm(dispatcher, tw::GemmProblem(5, 6, 7).layout("rcr").aligned(false).batch(3).broadcast_b().with_c(), 0, team);
@@ -45,7 +48,8 @@ int main(int count, char **arguments) {
   CHECK(dispatcher.plan_with(tw::GemmProblem(96, 96, 96).layout("rcr"), padded).selection().tier == "named");
   tw::SelectOptions options;
   options.strict = true;
-  CHECK(rule_of([&] { tw::Dispatcher(dispatcher.registry(), options).plan(odd); }) == "no-kernel");
+  CHECK(rule_of([&] { tw::Dispatcher(dispatcher.registry(), options).plan(odd); }) ==
+        (tier == "locked" ? "" : "no-kernel"));
   CHECK(tw::Registry().add_json(dispatcher.registry().json()).find(padded).grains.size() == 3);
   return done("copies", checked);
 }

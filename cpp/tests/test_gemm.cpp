@@ -69,10 +69,7 @@ static void packed(const tw::Dispatcher &dispatcher) {
   CHECK(e[0] == 0 && e[size_t(7 * n - 1)] == 0);
 }
 
-int main(int count, char **arguments) {
-  if (count < 2) return std::puts("usage: test_gemm FOLDER"), 2;
-  const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
-  const tw::Team team(2);
+static void numbers(const tw::Dispatcher &dispatcher, const tw::Team &team) {
   const int64_t sizes[][3] = {{1, 1, 1}, {5, 7, 3}, {33, 20, 17}, {64, 96, 80}, {130, 50, 200}, {3, 4, 0}};
   for (const char *layout : {"rcr", "rrr", "crr", "ccr"})
     for (const auto &s : sizes) {
@@ -85,12 +82,14 @@ int main(int count, char **arguments) {
   run(dispatcher, tw::GemmProblem(33, 20, 17).layout("rcr").epilogue(tw::Epilogue::relu, 1), team);
   run(dispatcher, tw::GemmProblem(33, 20, 17).layout("rcr").epilogue(tw::Epilogue::gelu), team);
   run(dispatcher, tw::GemmProblem(33, 20, 17).layout("rcr").epilogue(tw::Epilogue::add, 2).with_c(), team);
+}
 
+// A kernel by its digest, by first fit, and by a heuristic of one's own.
+static void choices(const tw::Dispatcher &dispatcher) {
   const auto a = drawn(33 * 17, 1);
   std::vector<float> e(33 * 20);
   tw::GemmProblem problem(33, 20, 17);
   problem.layout("rcr");
-  // A kernel by its digest, by first fit, and by a heuristic of one's own.
   const auto kernels = dispatcher.registry().matching(problem);
   CHECK(kernels.size() > 1);
   tw::GemmOperands operands;
@@ -109,9 +108,18 @@ int main(int count, char **arguments) {
   mine.heuristic(
       [](const tw::Described &, const std::vector<tw::Candidate> &serving) { return int64_t(serving.size()); });
   CHECK(rule_of([&] { mine.select(problem); }) == "heuristic-place");
+  mine.heuristic([](const tw::Described &, const std::vector<tw::Candidate> &) { return int64_t(-7); });
+  CHECK(rule_of([&] { mine.select(problem); }) == "heuristic-place");
+  CHECK(rule_of([&] { dispatcher.plan(problem).kernel(1); }) == "stage-place");
+  CHECK(rule_of([&] { dispatcher.select(problem).stage(1); }) == "stage-place");
   for (const tw::Candidate &candidate : dispatcher.candidates(problem))
     CHECK(candidate.serves() == candidate.why.empty());
-  // Errors name the rule.
+}
+
+// Errors name the rule.
+static void errors(const tw::Dispatcher &dispatcher) {
+  const std::vector<float> a(33 * 17);
+  const tw::GemmProblem problem = tw::GemmProblem(33, 20, 17).layout("rcr");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(-1, 1, 1)); }) == "size-negative");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(1, 1, 1).layout("rcc")); }) == "layout-name");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).a_stride(2)); }) == "stride-short");
@@ -122,33 +130,59 @@ int main(int count, char **arguments) {
   CHECK(rule_of([&] { dispatcher.plan_with(problem, "0123456789"); }) == "kernel-digest");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).dtype(tw::Dtype(99))); }) == "no-kernel");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue(-1))); }) == "epilogue-name");
+  CHECK(rule_of([&] { dispatcher.candidates(problem, 1); }) == "stage-place");
+}
+
+static void memory(const tw::Dispatcher &dispatcher) {
   // C is added once unless beta says otherwise, and never left out in silence.
   const std::vector<float> ones(3 * 16, 1.0f);
-  std::vector<float> sums(3 * 16);
+  std::vector<float> accum(3 * 16);
   tw::GemmOperands small;
-  small.a(ones.data()).b(ones.data()).e(sums.data());
+  small.a(ones.data()).b(ones.data()).e(accum.data());
   const auto with_c = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").with_c());
   with_c.run(tw::GemmOperands(small).c(ones.data()));
-  CHECK(sums[0] == 5);
+  CHECK(accum[0] == 5);
   with_c.run(tw::GemmOperands(small).beta(0));
-  CHECK(sums[0] == 4);
+  CHECK(accum[0] == 4);
   CHECK(rule_of([&] { with_c.run(small); }) == "operand-missing");
   const auto batched = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").batch(3));
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).c(ones.data())); }) == "operand-unused");
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).b_up(ones.data())); }) == "operand-unused");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).a(ones.data() + 32, -16)); }) == "stride-range");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).b(ones.data(), INT64_MAX)); }) == "stride-range");
-  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 5)); }) == "stride-overlap");
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(accum.data(), 5)); }) == "stride-overlap");
   // Strides that are numbers of 60 bits each, and offsets that are not.
   constexpr int64_t kFar = (int64_t(1) << 60) - 1;
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).a(ones.data(), kFar)); }) == "size-huge");
   const tw::GemmProblem added = tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue::add, 1);
-  for (const auto &far :
-       {tw::GemmOperands(small).d(ones.data(), kFar), tw::GemmOperands(small).d(ones.data(), 0, kFar)})
-    CHECK(rule_of([&] { added.args(far); }) == "size-huge");
-  CHECK(rule_of([&] { dispatcher.candidates(problem, 1); }) == "stage-place");
-  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(sums.data(), 16)); }) == "");
+  CHECK(rule_of([&] { added.args(tw::GemmOperands(small).d(ones.data(), kFar)); }) == "size-huge");
+  // Columns of a D tensor lie side by side, or one number is for the row: others are refused before there is a problem.
+  for (int64_t columns : {int64_t(2), int64_t(-1), int64_t(-7), kFar}) {
+    CHECK(rule_of([&] { tw::GemmOperands().d(ones.data(), 4, columns); }) == "d-column-stride");
+    CHECK(value_of([&] { tw::GemmOperands().d(ones.data(), 4, columns); }) == std::to_string(columns));
+    tw::GemmOperands directly = tw::GemmOperands(small).d(ones.data());
+    directly.d_col[0] = columns;
+    CHECK(rule_of([&] { added.args(directly); }) == "d-column-stride");
+  }
+  // Of every D tensor, also the last: a row or batch stride of -7 would be taken for dense memory.
+  const tw::GemmProblem many = tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue::add, TW_MAX_D);
+  for (int64_t wrong = 0; wrong < 2 * TW_MAX_D; ++wrong) {
+    tw::GemmOperands o(small);
+    for (int64_t i = 0; i < TW_MAX_D; ++i) {
+      const auto step = [&](int64_t which, int64_t right) { return wrong == 2 * i + which ? -7 : right; };
+      o.d(ones.data(), step(0, 4), 1, step(1, 0));
+    }
+    CHECK(rule_of([&] { many.args(o); }) == "stride-range");
+  }
+  CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).e(accum.data(), 16)); }) == "");
   const auto woven = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").batch(3).c_stride(12));
-  CHECK(rule_of([&] { woven.run(tw::GemmOperands(small).e(sums.data(), 4)); }) == "");
-  packed(dispatcher);
+  CHECK(rule_of([&] { woven.run(tw::GemmOperands(small).e(accum.data(), 4)); }) == "");
+}
+
+int main(int count, char **arguments) {
+  if (count < 2) return std::puts("usage: test_gemm FOLDER"), 2;
+  const tw::Dispatcher dispatcher(tw::Registry::open(arguments[1]));
+  CHECK(tw::Registry::open(arguments[1], "cpu").target() == dispatcher.registry().target());
+  numbers(dispatcher, tw::Team(2)), choices(dispatcher), errors(dispatcher), memory(dispatcher), packed(dispatcher);
   return done("gemm", checked);
 }

@@ -63,7 +63,7 @@ struct Drawn {
       if (nodes[at].left != int32_t(at) && nodes[at].feature >= widths.problem) return false;
     return true;
   }
-  double walked(const std::vector<float> &row) const {
+  double traversed(const std::vector<float> &row) const {
     double sum = 0.25;
     for (bool first : {true, false})
       for (size_t tree = 0; tree < roots.size(); ++tree) {
@@ -109,7 +109,7 @@ int differ(unsigned seed) {
       row.insert(row.end(), mine, mine + drawn.widths.kernel);
       for (int64_t f = 0; f < of_both; ++f) row.push_back(float(both[size_t(f * kernels) + at]));
       row.push_back(units);
-      wrong += drawn.walked(row) != scores[at];
+      wrong += drawn.traversed(row) != scores[at];
     }
   }
   return wrong;

@@ -1,6 +1,9 @@
 // Plans that a dispatcher keeps: the same plan for the same problem, another for another, none that outlives its reasons.
 // Arguments: a folder of Registry.export() with kernels of GEMM.
+#include <tilewright/timing.hpp>
+
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "check.hpp"
@@ -93,9 +96,27 @@ static void threads(const tw::Registry &registry) {
   CHECK(wrong == 0);
 }
 
+// Measurements that would have no end, or none at all, are refused before the first run.
+static void times(const tw::Registry &registry) {
+  const auto plan = tw::Dispatcher(registry).plan(problem(3));
+  const std::vector<float> a(20 * 17, 1.0f);
+  std::vector<float> e(20 * 20);
+  const auto operands = tw::GemmOperands().a(a.data()).b(a.data()).e(e.data());
+  const tw::Team team(1);
+  tw::TimingOptions options;
+  options.repeat = 3, options.least_seconds = 1e-4;
+  const tw::Timing timing = tw::timed(plan, operands, team, options);
+  CHECK(timing.measurements >= 3 && timing.least <= timing.seconds && timing.seconds <= timing.most);
+  for (double seconds : {HUGE_VAL, double(NAN), -1.0, 1e9}) {
+    options.least_seconds = seconds;
+    CHECK(rule_of([&] { tw::timed(plan, operands, team, options); }) == "timing-options");
+    CHECK(value_of([&] { tw::timed(plan, operands, team, options); }) == std::to_string(seconds));
+  }
+}
+
 int main(int count, char **arguments) {
   if (count < 2) return std::puts("usage: test_plans FOLDER"), 2;
   const tw::Registry registry = tw::Registry::open(arguments[1]);
-  kept(registry), limits(registry), reasons(arguments[1]), threads(registry);
-  return done("plans", 4);
+  kept(registry), limits(registry), reasons(arguments[1]), threads(registry), times(registry);
+  return done("plans", 5);
 }

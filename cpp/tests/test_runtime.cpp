@@ -1,5 +1,8 @@
 // Registries and the C functions: what is listed, found, written and refused.  Arguments: a folder of Registry.export(),
 // and a folder to write into.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -62,6 +65,19 @@ static void teams() {
   for (int count : seen) each = each && count == 50;
   CHECK(each);
   CHECK(rule_of([] { tw::Team team(-1); }) == "threads");
+  // In a forked process a team has no threads but the calling one, and nobody waits for the others.
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    int sum = 0;
+    team.get()->run(
+        team.get(), 10, [](void *context, int64_t index, int64_t) { *static_cast<int *>(context) += int(index); },
+        &sum);
+    tw_team_free(team.get());
+    _exit(sum == 45 ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 // Many threads choose, load and run at once.
@@ -140,6 +156,9 @@ int main(int count, char **arguments) {
   CHECK(changed("registry_sha256", "registry_sha25") == "registry-digest");       // none at all
   CHECK(changed("\"tile_k\":", "\"tile_k\":0,\"other\":") == "registry-digest");  // which selection would divide by
   CHECK(rule_of([&] { tw::Registry("sm_90a").add(folder); }) == "registry-target");
+  CHECK(tw::Registry::open(folder, "cpu").target() == registry.target());  // whichever arch of CPUs it has
+  write(mine + "/nothing.json", "");
+  CHECK(rule_of([&] { tw::Registry::open(mine + "/nothing.json"); }) == "registry-file");
   structs(registry), teams(), threads(registry);
   return done("runtime", int(registry.size()));
 }

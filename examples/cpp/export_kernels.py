@@ -98,6 +98,13 @@ def listed() -> list[Any]:
     return [problem_sets.problem(ops.op(op), row) for op, rows in data.items() for row in rows]
 
 
+def kernels_of(op: Any, stage: Any, target: str) -> list[Any]:
+    """The one that is chosen for a problem, and the first others of its signature."""
+    candidates = list(op.candidates(op.signature_of(stage), target))
+    chosen = tw.Registry(target).select_stage(stage).spec
+    return sorted(candidates, key=lambda spec: spec.digest != chosen.digest)[:KERNELS]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="default: kernels, or kernels-TARGET")
@@ -108,7 +115,7 @@ def main() -> None:
     for problem in problems(options.examples):
         op = ops.op(problem.op)
         for stage in op.stages(problem, registry.target):
-            registry.add(list(op.candidates(op.signature_of(stage), registry.target))[:KERNELS])
+            registry.add(kernels_of(op, stage, registry.target))
     folder = options.folder or Path(f"kernels-{options.target}" if options.target else "kernels")
     print(f"{len(registry)} kernels for {registry.target}: {registry.export(folder)}")
 

@@ -80,7 +80,7 @@ def _public() -> list[str]:
     return sorted({*_HOMES, *_of_ops().names(_GROUP), "__version__"})
 
 
-def __getattr__(name: str) -> Any:
+def _load(name: str) -> Any:
     import os
     from importlib import import_module
 
@@ -91,14 +91,18 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(home), name) if home else import_module(f"tilewright.{name}")
     else:
         # A submodule is not asked for here: whoever imports it finds it.
-        place = os.path.join(os.path.dirname(__file__), name)  # noqa: PTH118, PTH120
-        own = name.startswith("_") or os.path.isdir(place) or os.path.isfile(f"{place}.py")  # noqa: PTH112, PTH113
+        path = os.path.join(os.path.dirname(__file__), name)  # noqa: PTH118, PTH120
+        own = name.startswith("_") or os.path.isdir(path) or os.path.isfile(f"{path}.py")  # noqa: PTH112, PTH113
         if own or name not in _of_ops().names(_GROUP):
             stale = "" if _of_ops().names("tilewright.ops") else ": no op is found; install tilewright again, with pip"
             raise AttributeError(f"module 'tilewright' has no attribute {name!r}{stale}")
         value = _of_ops().load(_GROUP, name, "a name of the API")
     globals()[name] = value
     return value
+
+
+if not TYPE_CHECKING:  # a checker that sees it takes every misspelled name for Any
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

@@ -129,7 +129,9 @@ class ModelError(MachineError):
 
 
 class InspectionError(MachineError):
-    """A built code object cannot be read, or is not what its spec promises."""
+    """A built code object cannot be read, or is not what its spec promises; `digest` is that of a build it ended."""
+
+    digest: str = ""
 
 
 class InternalError(TilewrightError):

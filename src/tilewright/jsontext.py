@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import stat
 from pathlib import Path
@@ -10,6 +11,25 @@ from typing import Any
 # Deeper than any file of ours; what reads or writes the data afterwards may then walk it without a care.
 MOST_NESTED = 64
 MOST_BYTES = 256 << 20
+
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "a device"),
+)
+
+
+def not_a_file(path: Path) -> str:
+    """What a path is instead of a file ("a pipe"), empty for a file; nothing is opened.  OSError where nothing is."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "a symbolic link that leads back to itself"
+        raise
+    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "")
 
 
 def read(path: Path, *, regular: bool = True) -> bytes:

@@ -17,17 +17,23 @@ from types import ModuleType
 from typing import Any
 
 
+def whole(name: str) -> ModuleType | None:
+    """The module of this name if it is loaded to its end: another thread may be in the middle of it."""
+    loaded = sys.modules.get(name)
+    return None if getattr(getattr(loaded, "__spec__", None), "_initializing", False) else loaded
+
+
 class _Lazy(ModuleType):
     """Stands for a module; what is asked of it is asked of the module itself, each time."""
 
     def __getattr__(self, name: str) -> Any:
-        loaded = sys.modules.get(self.__name__)
-        return getattr(loaded or import_module(self.__name__), name)
+        # Whoever imports a module that another thread imports waits for its end.
+        return getattr(whole(self.__name__) or import_module(self.__name__), name)
 
 
 def module(name: str) -> Any:
     """A module by its whole name; the module itself where it is loaded already."""
-    return sys.modules.get(name) or _Lazy(name)
+    return whole(name) or _Lazy(name)
 
 
 def modules(package: str, *names: str) -> list[Any]:

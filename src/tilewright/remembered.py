@@ -31,10 +31,10 @@ _tables: dict[tuple[Path, str], Table] = {}
 
 
 def stamp_of(place: str) -> Stamp | None:
-    """What changes whenever a file does; None where there is none."""
+    """What changes whenever a file does; None where there is none, or none that can be reached."""
     try:
         status = os.stat(place)  # noqa: PTH116  on the path of every key
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return None
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 

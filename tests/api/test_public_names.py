@@ -31,6 +31,9 @@ appended: tuple[object, object] = tw.append_kv(x, x, x, x, cache_seqlens=x)
 both: tuple[object, object, object] = tw.append_kv(x, x, x, x, cache_seqlens=x, q=x)
 tw.attention(x, x, x, causal=True, starts_q=x)
 tw.Selection, tw.Explanation, tw.Registry().select
+tw.__version__.split(".")
+tw.nonsense  # error: attr-defined
+tw.atention(x, x, x)  # error: attr-defined
 """
 
 

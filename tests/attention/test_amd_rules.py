@@ -170,6 +170,9 @@ HEADERS: list[tuple[str, Instance, dict[str, Any]]] = [
     ("amd-attention-registers", PREFILL, {"tile": (64, 64, 32, 128, 32, 128), "wave": (2, 1, 1, 2, 1, 1, 1, 1, 1),
                                           "bias": "alibi", "mask": "top_left", "lse": True, "data_type": "bf16",
                                           "block_per_cu": -1}),
+    # Built, it had 40 bytes: a split with ALiBi.
+    ("amd-attention-registers", SPLIT, {"tile": (64, 128, 32, 128, 32, 128), "wave": (4, 1, 1, 4, 1, 1, 1, 1, 1),
+                                        "warp": (16,) * 9, "bias": "alibi", "data_type": "bf16", "block_per_cu": -1}),
     ("amd-attention-splits", COMBINE, {"max_splits_log2": 8}),
     ("amd-attention-append-tile", APPEND, {"tile": (128, 64, 128, 128, 32, 128)}),
     ("amd-attention-append-tile", APPEND, {"hdim_q": 256}),

@@ -163,6 +163,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (attend, {"seqlens_k": ints(7)}, "table-shape", "(2,)"),
     (attend, {"seqlens_k": ints(8, 1)}, "operand-values", "seqlens_k[0] = 8"),
     (attend, {"seqlens_q": ints(-1, 1)}, "operand-values", "seqlens_q[0] = -1"),
+    (attend, {"seqlens_k": ints(8, 1), "num_splits": 2}, "operand-values", "out of range for attention forward_"),
     (attend, {"max_seqlen_q": 5}, "longest", "give cu_seqlens_q"),
     (attend, {"max_seqlen_k": 7}, "longest", "give cu_seqlens_k, or pages"),
     (attend, {"cu_seqlens_k": ints(0, 3, 7)}, "starts-both", "cu_seqlens_q"),

@@ -21,6 +21,7 @@ def normal(generator: np.random.Generator, *shape: int) -> Any:
 
 
 # Rows by which the forward pass is tiled, or one for few rows; with dropout it is plain loops.
+@pytest.mark.sampled(5)  # every row count, and both sizes
 @pytest.mark.parametrize(("rows", "dropout"), [(130, 0.0), (1, 0.0), (3, 0.0), (5, 0.25)])
 @pytest.mark.parametrize("size", [64, 40])
 def test_the_weight_of_a_single_key_is_one(rows: int, dropout: float, size: int) -> None:

@@ -67,12 +67,14 @@ def test_tiles_of_every_size_of_heads(size: tuple[int, int]) -> None:
         prove(kernel(tiled(one.signature, best_host_arch().name)), one, 1, 2)
 
 
-def test_every_schedule_of_the_full_pool_is_right() -> None:
+@pytest.mark.parametrize("count", [2, pytest.param(None, marks=pytest.mark.proof)])
+def test_every_schedule_of_the_full_pool_is_right(count: int | None) -> None:
+    """The first two are quick, all of them a proof."""
     arch = best_host_arch().name
     one = AttentionBackwardProblem(2, 2, 100, 430, 64, 1, window_left=300, window_right=5).stage("grad")
     specs = list(BACKWARD.proposals("full", arch, **BACKWARD.axes_of(one.signature)))
     assert len({spec.schedule for spec in specs}) > 2
-    for spec in specs:
+    for spec in specs[:count]:
         if not BACKWARD.check(spec):
             prove(kernel(spec), one, 2, 2)
 

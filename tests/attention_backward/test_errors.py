@@ -41,6 +41,9 @@ def ints(*values: int) -> Any:
     return np.array(values, np.int32)
 
 
+# The call as its user knows it, not the stage that found the mistake.
+CALL = "attention_backward fp32_h32x32 b=2 h=4/2 s=5x7 d=16/24"
+
 CASES: list[tuple[str, dict[str, Any], str]] = [
     # A forward result of another call.
     ("forward-result", {"out": OUT[:, :4]}, "out has shape"),
@@ -90,8 +93,8 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("bias-shape", {"bias": np.zeros((3, 5, 7), np.float32)}, "does not broadcast"),
     ("window", {"window": (1, 2, 3, 4)}, "window is"),
     ("sink", {"sink_tokens": 3}, "nothing reads it"),
-    ("operand-values", {"seqlens_q": ints(5, 9)}, "seqlens_q holds"),
-    ("operand-values", {"seqlens_k": ints(-1, 2)}, "seqlens_k holds"),
+    ("operand-values", {"seqlens_q": ints(5, 9)}, "seqlens_q holds a number that is out of range for " + CALL),
+    ("operand-values", {"seqlens_k": ints(-1, 2)}, "seqlens_k holds a number that is out of range for " + CALL),
     ("causal", {"causal": "sideways"}, "causal is"),
     ("attention-switch", {"deterministic": 3.5}, "deterministic"),
 ]  # fmt: skip

@@ -106,6 +106,16 @@ def test_what_no_kernel_is_made_for(rule: str, schedule: WsSchedule) -> None:
     assert rule in {one.rule for one in ATTENTION.check(spec)}
 
 
+def test_the_compiler_reads_the_widths_of_wgmma_that_a_kernel_has() -> None:
+    for name in ("wide", "three_warpgroups"):
+        problem, schedule = CASES[name]
+        assert isinstance(schedule, WsSchedule)
+        text = backend("cuda").render(KernelSpec("attention", problem.signature, schedule, "sm_90a")).text
+        widths = sorted({schedule.tile_n, problem.signature.head_dim_v})
+        wanted = " || ".join(f"N == {width}" for width in widths)
+        assert text.index(f"#define TW_WGMMA_USES(N) ({wanted})\n") < text.index("#include")
+
+
 def test_pages_leave_fewer_registers() -> None:
     """The header gives the feeding warps more then: what fits without pages need not fit with them."""
     schedule = WsSchedule("ws", 208, 2, 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import jinja2
 import pytest
 
+import tilewright
 from tilewright import packaged
 from tilewright.arch import all_archs
 from tilewright.backends import instance
@@ -36,6 +38,10 @@ FILLED = [
     "{% if on %}\n#if\n{% if empty %}{% endif %}\n{% endif %}\n",
     "{% for field, on in ((\"a\", s.num_d), ('b', s.none),) %}\n{{ field|capitalize }}={{ on }}\n{% endfor %}{{ on }}",
     "{{ (name) }}{{ name == 'some' }}",
+    "{% for a in s.words %}{{ a }}{{ ';' if loop.last else ', ' }}{% endfor %}",
+    "{% for a in s.words %}{% for b in s.words %}{{ loop.first }}{% endfor %}{{ loop.first }}{% endfor %}",
+    "{% for a in s.words %}{% for b in empty %}{% else %}{{ loop.last }}{% endfor %}{% endfor %}",
+    "{% for key, value in config.items() %}{% if loop.first %}{{ key }}{% endif %}{% endfor %}",
     "{ not a tag } {} %} }}\n",
 ]
 ASKED = [
@@ -47,6 +53,8 @@ ASKED = [
     "{% if on %}x{% elif empty %}y{% endif %}",
     "{% for a in s.words if a %}{{ a }}{% endfor %}",
     "{% for a in s.words %}{{ loop.index }}{% endfor %}",
+    "{% for a in s.words %}{{ loop.length }}{{ loop.last }}{% endfor %}",
+    "{% for a in s.words %}{{ loop }}{% endfor %}",
     "{% set x = 1 %}{{ x }}",
     "{% raw %}{{ name }}{% endraw %}",
     "{{ name|upper }}",
@@ -88,7 +96,14 @@ def test_what_is_no_template_is_left_to_jinja(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{{ missing }}", "{{ s.missing }}", "{{ s.words[7] }}", "{{ name() }}", "{% for a, b in s.words %}{% endfor %}"],
+    [
+        "{{ missing }}",
+        "{{ loop.last }}",
+        "{{ s.missing }}",
+        "{{ s.words[7] }}",
+        "{{ name() }}",
+        "{% for a, b in s.words %}{% endfor %}",
+    ],
 )
 def test_what_goes_wrong_is_left_to_jinja(text: str) -> None:
     template = Template(text)
@@ -110,9 +125,10 @@ def specs() -> list[Any]:
 
 def test_every_source_is_byte_for_byte_that_of_jinja() -> None:
     """Sources are in keys of the store: a byte that differs compiles everything anew, or takes the wrong kernel."""
-    plain = set()
+    plain, used = set(), set()
     for spec in specs():
         kernels = kernels_of(all_archs()[spec.arch].backend, spec)
+        used.add(kernels.template)
         template = instance._plain(*kernels.template)
         if template is None:
             continue
@@ -122,8 +138,19 @@ def test_every_source_is_byte_for_byte_that_of_jinja() -> None:
         usual = {"name": spec.name, "manifest": spec.to_json(), "space": f"tw_{spec.digest[:16]}",
                  "s": spec.signature, "h": spec.schedule}  # fmt: skip
         assert whole == jinjas.render(usual | dict(kernels.context(spec))), spec.name
-    ours = {package for package, _ in plain if package.startswith("tilewright.backends.cpu.")}
-    assert {f"tilewright.backends.cpu.{name}" for name in ("gemm", "conv", "attention")} <= ours
+    assert plain == {place for place in used if place[0].startswith("tilewright.")}
+
+
+def test_no_template_that_ships_waits_for_jinja() -> None:
+    """One that leaves the part costs every first call of its kernels the import of Jinja, and says nothing."""
+    package = Path(tilewright.__file__).parent
+    left = {}
+    for path in sorted(package.rglob("*.jinja")):
+        try:
+            Template(path.read_text(encoding="utf-8"))
+        except Unfilled as error:
+            left[path.name] = str(error)
+    assert not left
 
 
 def test_a_changed_template_changes_the_source(monkeypatch: pytest.MonkeyPatch) -> None:

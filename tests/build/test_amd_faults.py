@@ -186,6 +186,32 @@ def test_a_kernel_without_matrix_instructions_is_not_published(store: Store, roc
     nothing_left(store)
 
 
+EARLY = code_objects.LISTING.replace("a[0:15], v[20:21]", "a[0:15], v[0:1]")
+
+
+def test_a_kernel_that_reads_too_early_is_not_published(store: Store, rocm: Rocm) -> None:
+    """v0 comes from memory, and nothing waits for it."""
+    folder = rocm()
+    (folder / "listing.txt").write_text(EARLY)
+    spec = amd_specs(1)[0]
+    with pytest.raises(InspectionError, match="v0 of global_load_dwordx4") as caught:
+        build_one(spec)
+    assert caught.value.rule == "missing-wait"
+    assert caught.value.digest == spec.digest  # by which selection knows what to leave out
+    assert spec.name in caught.value.message
+    assert find(spec) is None
+    nothing_left(store)
+
+
+@pytest.mark.parametrize(("line", "waits"), [("s_nop 0", "kept"), (".long 0xbf800000", "undecided: ")])
+def test_the_manifest_says_whether_waits_were_checked(store: Store, rocm: Rocm, line: str, waits: str) -> None:
+    """Of code that the disassembler does not know whole, nothing is said: the wait may be what it does not know."""
+    folder = rocm()
+    listing = code_objects.LISTING.replace("s_load_dwordx4 s[4:7], s[0:1], 0x0", line)
+    (folder / "listing.txt").write_text(listing)
+    assert build_one(amd_specs(1)[0]).manifest["waits"].startswith(waits)
+
+
 def test_a_library_without_device_code_is_not_published(store: Store, rocm: Rocm) -> None:
     """What a compiler makes that was not told that the source is HIP."""
     folder = rocm()

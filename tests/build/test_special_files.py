@@ -44,6 +44,7 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "socket": _socket,
     "link to a device": lambda path: path.symlink_to("/dev/zero"),
     "link to nothing": lambda path: path.symlink_to("nothing"),
+    "link to itself": lambda path: path.symlink_to(path.name),
 }
 
 
@@ -90,12 +91,38 @@ def test_in_an_entry_of_the_store(store: Store, entry: Path, name: str, kind: st
     assert store.lookup(entry.name) is not None
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "link to nothing"])
-def test_for_the_format_of_the_store(store: Store, entry: Path, kind: str) -> None:
-    put(kind, store.root / "format.json")
+FORMAT_IS = {
+    "pipe": "a pipe",
+    "folder": "a folder",
+    "socket": "a socket",
+    "link to a device": "a device",
+    "link to itself": "a symbolic link that leads back to itself",
+}
+
+
+@pytest.mark.parametrize(("kind", "named"), FORMAT_IS.items())
+def test_for_the_format_of_the_store(store: Store, entry: Path, kind: str, named: str) -> None:
+    """The error says what is there; its remedy, to remove it, is enough."""
+    path = store.root / "format.json"
+    put(kind, path)
     error = at_once(lambda: Store(store.root.parent).lookup(entry.name))
     assert isinstance(error, StoreError), error
-    assert error.rule in ("store-version", "store-io")
+    assert error.rule == "store-format-file"
+    assert f"{path} in the kernel store is {named}," in str(error)
+    assert "remedy: remove it" in str(error)
+    path.rmdir() if kind == "folder" else path.unlink()
+    again = Store(store.root.parent)
+    assert again.lookup(entry.name) is not None
+    again.prepare()
+    assert path.is_file()
+
+
+def test_a_link_to_nothing_for_the_format_of_the_store_is_replaced(store: Store, entry: Path) -> None:
+    put("link to nothing", store.root / "format.json")
+    again = Store(store.root.parent)
+    assert again.lookup(entry.name) is not None
+    again.prepare()
+    assert not (store.root / "format.json").is_symlink()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -58,6 +58,11 @@ def test_the_same_inputs_are_the_same_bytes(made: Made, wish: Wish, tmp_path: Pa
     assert again.path.read_bytes() == made.path.read_bytes()
 
 
+def test_the_order_of_targets_is_no_input(made: Made, wish: Wish, tmp_path: Path) -> None:
+    again = build(tmp_path / "other.twb", replace(wish, targets=[*reversed(TARGETS), *TARGETS]), jobs=1)
+    assert again.path.read_bytes() == made.path.read_bytes()
+
+
 @pytest.mark.proof
 def test_another_store_compiles_the_same_bytes(problems: Path, tmp_path: Path, made: Made) -> None:
     rows = tmp_path / "one.json"
@@ -125,6 +130,8 @@ def test_a_budget_costs_loss_before_problems(tmp_path: Path, made: Made) -> None
         (Wish((), [("gemm", "llm-decode")]), "bundle-targets"),
         (Wish(("generic",)), "bundle-what"),
         (Wish(("x86_64_v9",), [("gemm", "llm-decode")]), "arch-name"),
+        (Wish(("generic",), [("gemm", "llm-decode")], expression="c.no_such > 1"), "bundle-filter"),
+        (Wish(("generic",), [("gemm", "llm-decode")], limit=3), "bundle-filter"),
         (Wish(("generic",), [("", "no-such-set")]), "prepare-what"),
         (Wish(("generic",), [("", "no-such-file.json")]), "problems-file"),
     ],
@@ -222,6 +229,29 @@ def test_what_is_served_in_padded_copies_is_not_covered(monkeypatch: pytest.Monk
     assert row["tier"] == "padded"
     assert "run as" in row["why"]
     assert not plan.covered(row)
+
+
+def test_coverage_says_where_a_target_has_nothing_but_the_fallback_kernel() -> None:
+    """Planned, not compiled: fp32 attention of NVIDIA GPUs beside what has kernels there."""
+    loops, other = tw.AttentionProblem(1, 4, 64, 64, 64), tw.AttentionProblem(1, 4, 64, 64, 64, dtype_q="bf16")
+    found = plan.plan("sm_90a", [loops, other])
+    by_text = {row["text"]: row for row in plan.coverage(found, found.chosen(0.03, fallback=True))}
+    row = by_text[loops.describe()]
+    assert row["tier"] == "fallback"
+    assert row["why"] == "the op has no other kernel for forward_fp32_h64x64 on sm_90a"
+    assert not plan.covered(row)
+    assert plan.covered(by_text[other.describe()])
+
+
+def test_coverage_says_where_only_the_kernels_of_the_bundle_refuse() -> None:
+    rows_of_64 = tw.AttentionProblem(2, 9, 27, 109, 32, heads_kv=3)  # more than one that decodes takes
+    attention, found = op("attention"), plan.plan("generic", [rows_of_64], threads=(2,))
+    signature = attention.signature_of(rows_of_64)
+    decode = next(spec for spec in attention.candidates(signature, "generic") if "decode" in spec.name)
+    last = attention.fallback_spec(signature, "generic")
+    found.specs.update({spec.digest: spec for spec in (decode, last)})
+    (row,) = plan.coverage(found, {decode.digest: plan.CHOICE, last.digest: plan.FALLBACK})
+    assert (row["tier"], row["why"]) == ("fallback", "no kernel of the bundle serves it as it is")
 
 
 def test_a_kernel_that_only_the_last_tier_takes_stays_one(made: Made) -> None:

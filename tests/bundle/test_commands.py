@@ -146,10 +146,19 @@ def test_mistakes_are_one_error(words: tuple[str, ...], tmp_path: Path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wheel_with_a_name_that_is_none(made: Made, tmp_path: Path) -> None:
-    done = bundle_command("wheel", made.path, "-o", tmp_path, "--name", "../x")
+@pytest.mark.parametrize("name", ["../x", "Tilewright"])  # of which one would be written over
+def test_a_wheel_with_a_name_that_is_none(made: Made, tmp_path: Path, name: str) -> None:
+    done = bundle_command("wheel", made.path, "-o", tmp_path, "--name", name)
     assert done.exit_code == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [("--targets", "sm_75"), ("--op", "gemn")])
+def test_coverage_of_what_a_bundle_has_nothing_of(made: Made, words: tuple[str, str]) -> None:
+    done = bundle_command("coverage", made.path, *words)
+    assert done.exit_code == 1
+    assert words[1] in done.output
+    assert "remedy: it has " in done.output
 
 
 def test_list_without_any() -> None:

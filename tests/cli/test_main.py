@@ -17,6 +17,8 @@ from tests.build.stubs import write_stub
 from tilewright.cli.main import EXIT_CODES, build_app
 from tilewright.errors import CompileError, FilterError, InternalError, MachineError, RequestError, TilewrightError
 
+SIZES = ("--batch", "1", "--heads-q", "8", "--seqlen-q", "128", "--seqlen-k", "128", "--head-dim", "64")
+
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tilewright.cli.main", *arguments]
@@ -193,3 +195,19 @@ def test_output_cut_by_a_pipe_is_no_error_with_a_traceback() -> None:
         process.stdout.readline()
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "following"),
+    [
+        (("explain", "attention", *SIZES, "--causal", "--target", "sm_90a"), "--causal", "--target"),
+        (("run", "gemm", "--m", "--n", "8"), "--m", "--n"),
+        (("toolchain", "install", "rocm", "--prefix", "--yes"), "--prefix", "--yes"),
+    ],
+)
+def test_an_option_without_its_value_is_named(words: tuple[str, ...], option: str, following: str) -> None:
+    """Not the word behind the next option, which the parser is left with."""
+    done = CliRunner().invoke(build_app(), list(words))
+    assert done.exit_code == 1
+    assert f"[option-value] {option} takes a value, and the option {following} follows it" in done.stderr
+    assert f"remedy: write the value after {option} (" in done.stderr

@@ -63,6 +63,7 @@ def test_the_page_is_read() -> None:
     assert {amd for amd, *_ in BLOCKS} == {True, False}
 
 
+@pytest.mark.proof
 @pytest.mark.usefixtures("needs_compiler")
 def test_every_command_and_all_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -240,6 +240,7 @@ def lines_at(shift: int) -> Allocate:
     return allocate
 
 
+@pytest.mark.sampled(len(FAR))  # every kernel, and both shifts
 @pytest.mark.parametrize("spec", FAR, ids=lambda spec: f"{spec.schedule.pipeline}-{spec.signature.label()}")
 @pytest.mark.parametrize("shift", [0, 4])
 def test_results_no_cache_keeps_are_right_wherever_they_lie(spec: KernelSpec, shift: int, built: Built) -> None:
@@ -254,6 +255,7 @@ def test_results_no_cache_keeps_are_right_wherever_they_lie(spec: KernelSpec, sh
     prove(built[spec], problem, threads=2, allocate=lines_at(shift))
 
 
+@pytest.mark.sampled(6)  # every kernel, both shifts, both counts
 @pytest.mark.parametrize("spec", [one for one in FAR if one.schedule.pipeline == "lanes"],
                          ids=lambda spec: spec.signature.label())  # fmt: skip
 @pytest.mark.parametrize("shift", [0, 4])
@@ -276,8 +278,12 @@ TURNED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("spec", TURNED, ids=lambda spec: f"{spec.schedule.pipeline}-{spec.signature.label()}")
-@pytest.mark.parametrize("groups", [1, 150])
+# The check of many groups of filters' gradients takes 12 s.
+@pytest.mark.parametrize(("spec", "groups"), [
+    pytest.param(one, groups, id=f"{groups}-{one.schedule.pipeline}-{one.signature.label()}",
+                 marks=[pytest.mark.proof] if one.schedule.pipeline == "outer" and groups > 1 else [])
+    for groups in (1, 150) for one in TURNED
+])  # fmt: skip
 def test_what_is_turned_goes_image_by_image_and_group_by_group(spec: KernelSpec, groups: int, built: Built) -> None:
     """Copies of three images do not fit 3 MB, nor do those of 150 groups 1 MB: in parts, the last a smaller."""
     made, each = spec.signature, 1 if groups > 1 else 70

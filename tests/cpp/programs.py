@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 CPP = ROOT / "cpp"
 INCLUDES = (f"-I{CPP / 'include'}", f"-I{ROOT / 'src/tilewright/include'}")
 KEPT = ROOT / ".pytest_cache" / "tilewright-cpp"  # what was compiled before, beside the store of kernels
+FRONT_END = "#include <tilewright/kernel_set.hpp>\n#include <tilewright/reference.hpp>\n"
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
 
@@ -40,8 +43,25 @@ def _headers() -> bytes:
     return hashlib.sha256(b"".join(str(file.name).encode() + file.read_bytes() for file in files)).digest()
 
 
-def compiled(sources: Sequence[Path], words: Sequence[str], name: str, *after: str, beside: str = "") -> Path:
-    """What the compiler makes of sources, kept between sessions by everything it is made of (`beside`: what else)."""
+@contextmanager
+def locked(goal: Path, wait: bool) -> Iterator[bool]:
+    """Whether this process may make a file; without `wait` not where another process is at it."""
+    with goal.with_name("lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def compiled(
+    sources: Sequence[Path], words: Sequence[str], name: str, *after: str, beside: str = "", wait: bool = True
+) -> Path:
+    """What the compiler makes of sources, kept between sessions by everything it is made of (`beside`: what else).
+
+    What another process is compiling is waited for; without `wait` it may not be there yet.
+    """
     key = hashlib.sha256(_headers())
     for part in (*compiler(), *words, *after, name, beside):
         key.update(part.encode() + b"\0")
@@ -50,9 +70,11 @@ def compiled(sources: Sequence[Path], words: Sequence[str], name: str, *after: s
     goal = KEPT / key.hexdigest()[:24] / name
     if not goal.exists():
         goal.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=goal.parent) as work:  # another process may do the same
-            call(*compiler(), *words, *map(str, sources), *after, "-o", str(Path(work) / name))
-            (Path(work) / name).replace(goal)
+        with locked(goal, wait) as mine:
+            if mine and not goal.exists():
+                with tempfile.TemporaryDirectory(dir=goal.parent) as work:
+                    call(*compiler(), *words, *map(str, sources), *after, "-o", str(Path(work) / name))
+                    (Path(work) / name).replace(goal)
     return goal
 
 
@@ -61,16 +83,20 @@ def runtime(*flags: str) -> Path:
     script = CPP / "src" / "exports.map"
     build = ("-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", *WARNINGS, *INCLUDES, *flags, "-c")
     sources = sorted((CPP / "src").glob("*.cpp"))
-    objects = [compiled([source], build, f"{source.stem}.o") for source in sources]  # of a changed one only that
+    for wait in (False, True):  # first what no other process is at: two of them share the work
+        objects = [compiled([source], build, f"{source.stem}.o", wait=wait) for source in sources]
     link = ("-shared", f"-Wl,--version-script={script}", *flags)
     return compiled(objects, link, "libtilewright.so", "-ldl", "-pthread", beside=script.read_text())
 
 
-def program(source: Path, goal: Path, *flags: str) -> Path:
-    """A program of one source, linked with libtilewright."""
+def program(source: Path, goal: Path, *flags: str, header: bool = True) -> Path:
+    """A program of one source, linked with libtilewright; `flags` are for both, `header`: it uses the front end's."""
     library = runtime(*flags)
     link = (f"-L{library.parent}", "-ltilewright", f"-Wl,-rpath,{library.parent}", "-pthread")
-    built = compiled([source], ("-std=c++17", "-O0", *WARNINGS, *INCLUDES, *flags, "-c"), f"{source.stem}.o")
+    words = ("-std=c++17", "-O0", *WARNINGS, *INCLUDES, *flags)
+    # With other flags a header would be compiled for one or two programs: they show what these include themselves.
+    before = precompiled(words) if header and not flags else ()
+    built = compiled([source], (*words, *before, "-c"), f"{source.stem}.o")
     made = compiled([built], flags, source.stem, *link)
     goal.unlink(missing_ok=True)
     goal.symlink_to(made)
@@ -87,21 +113,25 @@ def of_sources(name: str, folder: Path, *flags: str) -> Path:
     return goal
 
 
+def precompiled(words: Sequence[str]) -> tuple[str, ...]:
+    """What includes the front end's headers compiled with these words, once for all programs, where that is GCC's."""
+    if find_toolchain().identity.kind != "gcc":
+        return ()
+    header = KEPT / "front_end.hpp"
+    header.parent.mkdir(parents=True, exist_ok=True)
+    if not header.exists() or header.read_text() != FRONT_END:
+        header.write_text(FRONT_END)
+    made = compiled([header], (*words, "-x", "c++-header"), "front_end.hpp.gch")
+    itself = made.with_suffix("")  # GCC looks for it with .gch behind, and takes it where that one does not fit
+    if not itself.exists():
+        itself.write_text(FRONT_END)
+    return ("-include", str(itself))
+
+
 def with_header(source: Path, goal: Path) -> Path:
     """A program of one source; where the compiler is GCC, the front end's headers are compiled once for all of them."""
     flags = ("-std=c++17", "-O1", "-pthread", *WARNINGS, *INCLUDES)  # a header is used with its own flags only
-    before: tuple[str, ...] = ()
-    if find_toolchain().identity.kind == "gcc":
-        header = KEPT / "front_end.hpp"
-        header.parent.mkdir(parents=True, exist_ok=True)
-        text = "#include <tilewright/kernel_set.hpp>\n#include <tilewright/reference.hpp>\n"
-        if not header.exists() or header.read_text() != text:
-            header.write_text(text)
-        made = compiled([header], (*flags, "-x", "c++-header"), "front_end.hpp.gch")
-        itself = made.with_suffix("")  # GCC looks for it with .gch behind, and takes it where that one does not fit
-        if not itself.exists():
-            itself.write_text(text)
-        before = ("-include", str(itself))
+    before = precompiled(flags)
     library = runtime()
     link = (f"-L{library.parent}", "-ltilewright", f"-Wl,-rpath,{library.parent}")
     shared = sorted((*source.parent.glob("*.hpp"), *source.parent.parent.glob("*.hpp")))

@@ -14,7 +14,7 @@ import pytest
 import tilewright as tw
 from tests.cpp import programs
 from tests.cpp.test_devices import LIBRARIES, stub
-from tests.cpp.test_same_choice import line, problem, stages_of
+from tests.cpp.test_same_choice import apart, line, particular, problem, stages_of
 from tilewright import ops, settings
 from tilewright.arch.host import l2_bytes
 from tilewright.backends.cuda import driver as cuda_driver
@@ -115,6 +115,61 @@ def test_pins_speak_for_their_families(tmp_path: Path) -> None:
             assert [mine.spec.digest, mine.tier] == answer[:2], each
             tiers[mine.tier] += 1
     assert tiers["locked"] > 3
+
+
+def _loose_convolutions() -> list[Any]:
+    """What kernels of dense memory take in copies only, or, channels first, not at all."""
+    conv = tw.ConvProblem(2, 64, 64, (14, 14), (3, 3), dtype="bf16")
+    loose: dict[str, Any] = {f"{name}_strides": apart(conv, name) for name in "xwy"}
+    other = tw.ConvProblem(2, 64, 64, (15, 14), (3, 3), dtype="bf16", aligned=False)
+    first = replace(conv, x_strides=(64 * 196, 14, 1, 196))
+    unaligned = replace(conv, aligned=False)
+    return [replace(conv, **loose), replace(unaligned, **loose), unaligned, other, first]
+
+
+def _odd_products() -> list[Any]:
+    return [tw.GemmProblem(m=m, n=90, k=k, layout="rcr") for m in (50, 91, 95, 97) for k in (96, 50)]
+
+
+def in_python(registry: tw.Registry, problem: Any) -> tuple[str, str, float, bool]:
+    """Digest, tier, seconds, and whether it is pinned and in copies."""
+    try:
+        mine = registry.select_stage(problem, threads=THREADS)
+    except NoKernelError as error:
+        return "refused", str(error.rule), 0.0, False
+    return mine.spec.digest, mine.tier, mine.seconds, mine.tier == "locked" and mine.padded is not None
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("target", ["x86_64_v3", "sm_80", "sm_90a", "gfx942"])
+def test_pins_in_copies(target: str, alone: bool, tmp_path: Path) -> None:
+    """What is pinned is kept in padded copies where the kernel does not take the operands as they lie."""
+    whole: Any = tw.GemmProblem(m=96, n=96, k=96, layout="rcr")
+    asked = _odd_products()
+    if target == "x86_64_v3":
+        registry = whole_tiles(target, whole)
+    else:
+        whole, asked = tw.ConvProblem(2, 64, 64, (14, 14), (3, 3), dtype="bf16"), _loose_convolutions()
+        registry = particular(target, [whole])
+    op = ops.op(whole.op)
+    specs = [spec for spec in registry.specs() if op.supports(spec, asked[0])]
+    both = ((whole, specs[0]), (asked[0], specs[-1]))
+    locks.write(tmp_path / "lock.json", [locks.pin(op, target, one, spec, alone=alone) for one, spec in both])
+    rows = exported_choices.choices(registry.specs(), target, tmp_path / "lock.json")
+    answers = chosen(tmp_path, registry_data(registry, rows), [whole, *asked])
+    with settings.override(lock=str(tmp_path / "lock.json"), measure=False, models=False):
+        wanted = [in_python(registry, each) for each in (whole, *asked)]
+    assert [(digest, tier, float(seconds)) for digest, tier, seconds in answers] == [each[:3] for each in wanted]
+    assert any(pinned for *_, pinned in wanted)
+
+
+def whole_tiles(target: str, problem: Any) -> tw.Registry:
+    """Kernels of GEMM without edge code."""
+    known = programs.registry_of(target, [problem], "tiny")
+    plain_tiles = (replace(spec.schedule, pad=(False, False, False)) for spec in known.specs())
+    return tw.Registry(
+        target, [replace(spec, schedule=tile) for spec, tile in zip(known.specs(), plain_tiles, strict=True)]
+    )
 
 
 def test_measurements_of_this_machine(tmp_path: Path) -> None:

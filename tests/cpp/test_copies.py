@@ -16,7 +16,7 @@ from tests.cpp import programs
 from tests.cpp.test_same_choice import THREADS, line
 from tilewright import ops, settings
 from tilewright.arch.host import l2_bytes
-from tilewright.dispatch import registry_json
+from tilewright.dispatch import locks, registry_json
 from tilewright.native.judge import native_kernels
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
@@ -41,6 +41,17 @@ def test_numbers_are_right(tmp_path: Path) -> None:
     folder = tw.Registry(TARGET, specs=list(kernels())).export(tmp_path / "kernels").parent
     program = programs.program(programs.CPP / "tests" / "test_copies.cpp", tmp_path / "test_copies")
     assert " 0 failed" in programs.call(str(program), str(folder))
+    assert " 0 failed" in programs.call(str(program), str(pinned(tmp_path)), "locked")
+
+
+def pinned(folder: Path) -> Path:
+    """The same kernels pinned, each for problems of its signature: in copies too, whatever strict says."""
+    op = ops.op("gemm")
+    both = [tw.GemmProblem(m=13, n=11, k=7, layout="rcr", **form) for form in FORMS]
+    pins = [locks.pin(op, TARGET, one, next(s for s in kernels() if s.signature == one.signature)) for one in both]
+    locks.write(folder / "lock.json", pins)
+    registry = tw.Registry(TARGET, specs=list(kernels()))
+    return registry.export(folder / "pinned", lock=folder / "lock.json").parent
 
 
 def gpu_kernels(target: str, dtype: str) -> list[Any]:

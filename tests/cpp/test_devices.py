@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 
 import tilewright as tw
 from tests.cpp import programs
+from tests.cpp.test_same_choice import particular
 from tilewright import ops
 from tilewright.arch import all_archs
 from tilewright.backends.cuda.driver import arch_of
 from tilewright.dispatch import registry_json
 from tilewright.native.judge import native_kernels
 from tilewright.ops.base import KernelSpec
+from tilewright.ops.conv.spec import VARIANTS
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
 
@@ -47,6 +50,23 @@ def asked(stubs: Path, *words: str, **more: str) -> subprocess.CompletedProcess[
     return subprocess.run([str(stubs / "test_device"), *words], capture_output=True, text=True, check=False, env=env)
 
 
+def host_library(source: str, spec: KernelSpec, goal: Path, *defined: str) -> str:
+    """A library of a kernel of a GPU that runs on the host."""
+    text = json.dumps(json.dumps(spec.to_dict()))
+    shared = ("-std=c++17", "-shared", "-fPIC", *programs.INCLUDES, f"-DSTUB_SPEC={text}", *defined)
+    programs.call(*programs.compiler(), *shared, str(TESTS / source), "-o", str(goal), "-ldl")
+    return str(goal)
+
+
+def selection_files(specs: Sequence[KernelSpec]) -> dict[str, str]:
+    described = native_kernels(specs[:1])
+    assert described is not None
+    library = registry_json.selection_library(described)
+    if library is None:
+        pytest.skip("the selection library cannot be had here")
+    return {described.set_name: library}
+
+
 def kernels(folder: Path, target: str) -> Path:
     """A registry of kernels of a GPU whose libraries run on the host."""
     op = ops.op("gemm")
@@ -56,19 +76,26 @@ def kernels(folder: Path, target: str) -> Path:
         signature = op.signature_of(tw.GemmProblem(m=64, n=64, k=64, **more))
         specs += list(op.candidates(signature, target))[:3]
     assert specs
-    described = native_kernels(specs[:1])
-    assert described is not None
-    library = registry_json.selection_library(described)
-    if library is None:
-        pytest.skip("the selection library cannot be had here")
-    files = {described.set_name: library}
+    files = selection_files(specs)
     for clear, spec in zip((64, 256, 128) * 2, specs, strict=False):
-        text = json.dumps(json.dumps(spec.to_dict()))
         goal = folder / f"{spec.digest}.so"
-        shared = ("-std=c++17", "-shared", "-fPIC", *programs.INCLUDES, f"-DSTUB_SPEC={text}", f"-DSTUB_CLEAR={clear}")
-        programs.call(*programs.compiler(), *shared, str(TESTS / "stub_kernel.cpp"), "-o", str(goal), "-ldl")
-        files[spec.digest] = str(goal)
+        files[spec.digest] = host_library("stub_kernel.cpp", spec, goal, f"-DSTUB_CLEAR={clear}")
     (folder / "registry.json").write_text(registry_json.written(registry_json.to_dict(specs, target, files)))
+    return folder
+
+
+def convolutions(folder: Path, target: str) -> Path:
+    """The same of convolutions that dense memory alone is taken for; nothing else serves them."""
+    fused: dict[str, Any] = {"epilogue": "MultiDAdd", "num_d": 2, "full_d": 1}
+    problems = [tw.ConvProblem(2, 8, 16, (7, 6), (3, 3), variant=variant) for variant in VARIANTS]
+    specs = list(particular(target, [*problems, tw.ConvProblem(2, 8, 16, (7, 6), (3, 3), **fused)]).specs())
+    files = selection_files(specs)
+    for spec in specs:
+        direction = f"-DSTUB_DIRECTION={VARIANTS.index(spec.signature.variant)}"
+        files[spec.digest] = host_library("stub_conv.cpp", spec, folder / f"{spec.digest}.so", direction)
+    data = registry_json.to_dict(specs, target, files)
+    data["kernels"] = [entry for entry in data["kernels"] if not entry["fallback"]]
+    (folder / "registry.json").write_text(registry_json.written(data))
     return folder
 
 
@@ -76,6 +103,14 @@ def kernels(folder: Path, target: str) -> Path:
 def test_kernels_run_on_a_stub(backend: str, target: str, stubs: Path, tmp_path: Path) -> None:
     finished = asked(stubs, "run", backend, str(kernels(tmp_path, target)))
     assert " 0 failed" in finished.stdout, finished.stdout + finished.stderr
+
+
+@pytest.mark.parametrize(("backend", "target"), [("cuda", "sm_90a"), ("hip", "gfx942")])
+def test_convolutions_run_in_copies_on_a_stub(backend: str, target: str, stubs: Path, tmp_path: Path) -> None:
+    program = programs.program(TESTS / "test_device_conv.cpp", tmp_path / "test_device_conv")
+    env = {**os.environ, "LD_LIBRARY_PATH": str(stubs)}
+    said = programs.call(str(program), backend, str(convolutions(tmp_path, target)), env=env)
+    assert "25 checked, 0 failed" in said, said
 
 
 def test_the_archs_of_nvidia_are_those_of_python(stubs: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tw
 from tests.cpp import programs
+from tilewright import ops
 from tilewright.arch import runnable_host_archs
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
@@ -91,6 +93,18 @@ def test_a_program_from_a_bundle(tmp_path: Path) -> None:
     problems, bundle = str(EXAMPLES / "end_to_end" / "problems.json"), str(tmp_path / "model.twb")
     programs.call(*build, runnable_host_archs()[0].name, "--problems", problems, "-o", bundle, "--strict")
     run("end_to_end/01_inference_from_bundle", Path(bundle), tmp_path)
+
+
+@pytest.mark.parametrize("target", ["x86_64_v3", "sm_90a", "gfx942"])
+def test_what_is_exported_has_the_chosen_kernels(target: str) -> None:
+    """Not the first of a signature alone, of which none may serve the example's problem."""
+    for problem in EXPORT["problems"]([]):
+        op = ops.op(problem.op)
+        for stage in op.stages(problem, target):
+            exported = EXPORT["kernels_of"](op, stage, target)
+            chosen = tw.Registry(target).select_stage(stage).spec
+            assert chosen.digest in {spec.digest for spec in exported}
+            assert len(exported) <= EXPORT["KERNELS"]
 
 
 def test_wrong_numbers_fail_an_example(tmp_path: Path) -> None:

@@ -60,7 +60,9 @@ def cache_problems() -> list[Any]:
 
 
 def backward_problems() -> list[Any]:
-    forms: tuple[dict[str, Any], ...] = ({}, {"window_right": 0}, {"dropout": True})
+    forms: tuple[dict[str, Any], ...] = (
+        {}, {"window_right": 0}, {"dropout": True}, {"dlse": True, "dsink": True}
+    )  # fmt: skip
     whole = [tw.AttentionBackwardProblem(1, 2, 16, 16, 32, **form) for form in forms]
     return [stage for one in whole for stage in ops.op("attention_backward").stages(one, host())]
 

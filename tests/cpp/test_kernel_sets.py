@@ -104,6 +104,25 @@ def test_any_stands_for_all_values(tmp_path: Path) -> None:
     assert {(signature.layout, signature.epilogue) for signature in plain} == {("rrr", "PassThrough")}
 
 
+def test_what_a_signature_does_not_say_is_plain_on_every_arch(tmp_path: Path) -> None:
+    source = """#include <tilewright/kernel_set.hpp>
+    TW_KERNEL_SET(a, .add(Signature(), Algorithm()).add(Signature().elementwise("PassThrough"), Algorithm())
+                     .add(Signature().elementwise("Relu"), Algorithm()).add(Signature().elementwise(ANY), Algorithm())
+                     .add(GroupedConvSignature(), Algorithm()));"""
+    finished = compiled(source, tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    for arch in ("generic", "sm_90a", "gfx942"):
+        labels = [
+            {spec.signature.label() for spec in declared.specs_of(row, arch)}
+            for row in declared.sets_of(tmp_path / "sets.o")
+        ]
+        plain, named, activated, several, conv = labels
+        assert plain == named == {"fp32_rrr"}, arch
+        assert activated == {"fp32_rrr_Relu"}, arch
+        assert several > {"fp32_rrr", "fp32_rrr_Relu"}, arch
+        assert conv == {"forward_2d_fp32"}, arch
+
+
 def test_files_that_declare_nothing(tmp_path: Path) -> None:
     assert compiled("int number = 1;\n", tmp_path).returncode == 0
     assert list(declared.sets_of(tmp_path / "sets.o")) == []
@@ -198,3 +217,29 @@ def test_cmake_builds_the_rule_set_that_is_named(tmp_path: Path) -> None:
     programs.call(str(tmp_path / "build" / "mine"))
     data = json.loads((tmp_path / "build" / "mine-kernels" / "generic" / "registry.json").read_text())
     assert len(data["kernels"]) == len(collect("conv", "generic", pool="tiny", axes={"datatypes": ("fp32",)}).specs)
+
+
+@pytest.mark.skipif(not programs.cmake(), reason="needs cmake")
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+def test_cmake_compiles_declarations_as_the_program_does(tmp_path: Path) -> None:
+    """With its include folders and definitions, not for link-time optimisation; other archs are other work of make."""
+    place = programs.call(sys.executable, "-m", "tilewright", "--cmake-dir").strip()
+    source, build = tmp_path / "a source", tmp_path / "a build"
+    (source / "mine").mkdir(parents=True)
+    (source / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(mine CXX)\nfind_package(tilewright CONFIG REQUIRED)\n"
+        "add_executable(mine main.cpp)\ntilewright_add_kernels(mine SOURCES main.cpp ARCHS ${ARCHS} OUTPUT built)\n"
+        "target_include_directories(mine PRIVATE mine)\ntarget_compile_definitions(mine PRIVATE LAYOUT=rcr)\n"
+    )
+    (source / "mine" / "tile.hpp").write_text("#define TILE 72, 256, 256\n#define TEXT(word) #word\n")
+    (source / "main.cpp").write_text(
+        '#include "tile.hpp"\n#include <tilewright/kernel_set.hpp>\n#define WORD(word) TEXT(word)\n'
+        'TW_KERNEL_SET(mine, .add(Signature().dtype("fp32").layout(WORD(LAYOUT)), '
+        "Algorithm().tile(TILE).auto_correct()));\nint main() {}\n"
+    )
+    words = ("-G", "Unix Makefiles", "-S", str(source), "-B", str(build), f"-Dtilewright_DIR={place}")
+    more = (f"-DTILEWRIGHT_PYTHON={sys.executable}", "-DCMAKE_CXX_FLAGS=-flto")
+    for archs in ("generic", "generic;x86_64_v3"):
+        programs.call("cmake", *words, *more, f"-DARCHS={archs}")
+        programs.call("cmake", "--build", str(build), "--target", "mine-kernels")
+        assert {file.parent.name for file in (build / "built").glob("*/registry.json")} == set(archs.split(";"))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import random
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from tilewright.dispatch.selection import TIERS
 from tilewright.errors import NoKernelError
 from tilewright.native.judge import native_kernels
 from tilewright.ops.attention_backward import plans as backward_plans
+from tilewright.ops.conv.spec import VARIANTS
 
 pytestmark = pytest.mark.skipif(bool(programs.why_not()), reason=programs.why_not() or "a compiler is here")
 
@@ -30,6 +34,7 @@ DRAWN: dict[str, Any] = {
     "attention_backward": drawn_attention_backward,
 }  # fmt: skip
 TARGETS = ("generic", "x86_64_v3", "x86_64_v4", "sm_90a", "gfx942")
+COPYING = ("sm_80", "sm_90a", "gfx942")  # where kernels of convolutions refuse some memory
 SEED, THREADS = int(os.environ.get("CHOICE_SEED") or 25), 6
 FAMILIES = ("forward", "append")
 QUICK, LONG, WHOLE = 100, 500, 5000  # problems of an op and a target: 2,000, 10,000 and 100,000 in all
@@ -75,20 +80,13 @@ def python_choice(registry: tw.Registry, drawn: Any) -> tuple[str, str, float]:
 
 
 def stage_choice(registry: tw.Registry, stage: Any, threads: int = THREADS) -> tuple[str, str, float]:
-    """In place of padded copies, which C++ makes on CPUs only, what serves it without them."""
-    op = ops.op(stage.op)
     try:
         chosen = registry.select_stage(stage, threads=threads)
     except NoKernelError:
         return "refused", "no-kernel", 0.0
     if chosen.tier == "fallback" and not registry.candidates(stage, serving=False):
         return "refused", "no-kernel", 0.0  # a registry travels with the fallback kernels of what it has kernels for
-    if chosen.tier != "padded" or registry.arch.backend == "cpu":
-        return chosen.spec.digest, chosen.tier, chosen.seconds
-    fallback = op.fallback_spec(op.signature_of(stage), registry.target)
-    if fallback in registry.candidates(stage, serving=False) or op.check(fallback) or op.supports(fallback, stage):
-        return "refused", "no-kernel", 0.0
-    return fallback.digest, "fallback", registry._estimate(fallback, stage, threads)
+    return chosen.spec.digest, chosen.tier, chosen.seconds
 
 
 def compare(op: str, target: str, count: int, folder: Path) -> Counter[str]:
@@ -96,19 +94,23 @@ def compare(op: str, target: str, count: int, folder: Path) -> Counter[str]:
     draw = random.Random(f"{SEED} {op} {target}")
     problems = [problem(draw, op, target) for _ in range(count)]
     registry = programs.registry_of(target, [stage for one in problems for stage in stages_of(one, target)])
+    return compared(registry, problems, folder)
+
+
+def compared(registry: tw.Registry, problems: Sequence[Any], folder: Path) -> Counter[str]:
     kernels = native_kernels(registry.specs()[:1])
     assert kernels is not None
     library = registry_json.selection_library(kernels)
     if library is None:
         pytest.skip("the selection library cannot be had here")
-    data = registry_json.to_dict(registry.specs(), target, {kernels.set_name: library})
+    data = registry_json.to_dict(registry.specs(), registry.target, {kernels.set_name: library})
     (folder / "registry.json").write_text(registry_json.written(data))
     with settings.override(measure=False, models=False, strict=False, missing="compile"):
         expected = [python_choice(registry, each) for each in problems]
     chooser = programs.program(programs.CPP / "tests" / "choose.cpp", folder / "choose")
     words = (str(chooser), str(folder / "registry.json"), str(THREADS), str(l2_bytes()))
     answers = programs.call(*words, input="\n".join(map(line, problems)) + "\n").splitlines()
-    assert len(answers) == count
+    assert len(answers) == len(problems)
     for each, wanted, answer in zip(problems, expected, answers, strict=True):
         digest, tier, seconds = answer.split()
         assert (digest, tier) == wanted[:2], f"{each}\nPython {wanted}\nC++ {answer}"
@@ -117,11 +119,57 @@ def compare(op: str, target: str, count: int, folder: Path) -> Counter[str]:
     return Counter(tier for _, tier, _ in expected)
 
 
+def particular(target: str, problems: Sequence[Any]) -> tw.Registry:
+    """A registry of the kernels that take dense convolutions and refuse the same with gaps between pixels, at addresses
+    that are not aligned: few of each signature, so that problems need padded copies of their operands."""
+    op, registry = ops.op("conv"), tw.Registry(target)
+    for each in problems:
+        candidates = op.candidates(op.signature_of(each), target)
+        loose = replace(each, aligned=False, **{f"{name}_strides": apart(each, name) for name in "xwy"})
+        taken = (spec for spec in candidates if op.supports(spec, loose) and not op.supports(spec, each.dense()))
+        registry.add(itertools.islice(taken, 3))
+    return registry
+
+
+def apart(drawn: Any, name: str) -> tuple[int, ...]:
+    """Strides of channels side by side, with a gap of one element behind every pixel and every row."""
+    strides, step = [1], 0
+    for size in reversed(getattr(drawn, f"{name}_shape")[1:]):
+        step = (step or 1) * size + 1
+        strides.append(step)
+    return tuple(reversed(strides))
+
+
+def compare_copies(target: str, count: int, folder: Path) -> Counter[str]:
+    draw = random.Random(f"{SEED} copies {target}")
+    problems = [problem(draw, "conv", target) for _ in range(count)]
+    patches = tw.ConvProblem(2, 3, 16, (8, 8), (4, 4), stride=(4, 4))  # joined to whole vectors where they lie so
+    for variant in VARIANTS:
+        each = replace(patches, variant=variant)
+        problems += [each, replace(each, aligned=False), replace(each, x_strides=apart(each, "x"))]
+    stages = [stage for one in problems for stage in stages_of(one, target)]
+    return compared(particular(target, stages), problems, folder)
+
+
 @pytest.mark.parametrize("op", DRAWN)
 @pytest.mark.parametrize("target", TARGETS)
 def test_drawn_problems(op: str, target: str, tmp_path: Path) -> None:
     tiers = compare(op, target, QUICK, tmp_path)
     assert tiers["heuristic"] > QUICK // 3  # or the draw shows nothing
+
+
+@pytest.mark.parametrize("target", COPYING)
+def test_drawn_convolutions_in_copies(target: str, tmp_path: Path) -> None:
+    tiers = compare_copies(target, QUICK, tmp_path)
+    assert tiers["padded"] >= QUICK // 20, tiers
+    assert tiers["heuristic"] >= QUICK // 10, tiers
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("count", [LONG, pytest.param(WHOLE, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("target", COPYING)
+def test_many_drawn_convolutions_in_copies(target: str, count: int, tmp_path: Path) -> None:
+    compare_copies(target, count, tmp_path)
 
 
 @pytest.mark.proof

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tilewright as tw
-from tests.cpp import programs, test_copies
-from tests.cpp.test_devices import LIBRARIES, kernels, stub
+from tests.cpp import programs, test_copies, test_strict
+from tests.cpp.test_devices import LIBRARIES, convolutions, kernels, stub
 from tests.cpp.test_front_end import PROBLEMS, folders, host
 from tests.cpp.test_same_choice import line
 from tests.cpp.test_same_model import trained_for
@@ -93,7 +93,20 @@ def test_memory_of_parts(name: str, tmp_path: Path) -> None:
 
 def test_memory_of_copies(tmp_path: Path) -> None:
     folder = tw.Registry(test_copies.TARGET, specs=list(test_copies.kernels())).export(tmp_path / "kernels").parent
-    assert " 0 failed" in run(sanitized("test_copies", MEMORY, tmp_path), str(folder))
+    program = sanitized("test_copies", MEMORY, tmp_path)
+    assert " 0 failed" in run(program, str(folder))
+    assert " 0 failed" in run(program, str(test_copies.pinned(tmp_path)), "locked")
+
+
+def test_memory_of_refusals(tmp_path: Path) -> None:
+    assert " 0 failed" in run(sanitized("test_strict", MEMORY, tmp_path), test_strict.exported(tmp_path))
+
+
+@pytest.mark.parametrize(("backend", "target"), GPUS)
+def test_memory_of_convolutions_in_copies(backend: str, target: str, tmp_path: Path) -> None:
+    program = sanitized("test_device_conv", MEMORY, tmp_path)
+    stub(backend, tmp_path / LIBRARIES[backend])
+    assert " 0 failed" in run(program, backend, str(convolutions(tmp_path, target)), **on_stubs(tmp_path))
 
 
 @pytest.mark.parametrize("op", PROBLEMS)
@@ -173,8 +186,11 @@ def test_races_of_devices(backend: str, target: str, tmp_path: Path) -> None:
 def devices(sanitizer: str, backend: str, target: str, folder: Path) -> None:
     program = sanitized("test_device", sanitizer, folder)
     stub(backend, folder / LIBRARIES[backend])
-    more = {"LD_LIBRARY_PATH": str(folder), "ASAN_OPTIONS": "detect_leaks=0"}  # stubs stay loaded
-    assert " 0 failed" in run(program, "run", backend, str(kernels(folder, target)), **more)
+    assert " 0 failed" in run(program, "run", backend, str(kernels(folder, target)), **on_stubs(folder))
+
+
+def on_stubs(folder: Path) -> dict[str, str]:
+    return {"LD_LIBRARY_PATH": str(folder), "ASAN_OPTIONS": "detect_leaks=0"}  # stubs stay loaded
 
 
 def with_a_model(folder: Path, patch: pytest.MonkeyPatch) -> Path:

@@ -153,7 +153,7 @@ void load_matrices(uint32_t *to, const char *row, bool transposed) {
   }
 }
 
-void mma(void *sums, const uint32_t *a, const uint32_t *b, Kind kind_a, Kind kind_b) {
+void mma(void *accum, const uint32_t *a, const uint32_t *b, Kind kind_a, Kind kind_b) {
   struct Lane {
     uint32_t a[4], b[2];
   } lane, all[32];
@@ -176,8 +176,8 @@ void mma(void *sums, const uint32_t *a, const uint32_t *b, Kind kind_a, Kind kin
       total += double(value(kind_a, all[row % 8 * 4 + word].a[row / 8 + half * 2], inside)) *
                double(value(kind_b, all[column * 4 + word].b[half], inside));
     }
-    if (kind_a == Kind::int8) static_cast<int32_t *>(sums)[i] += int32_t(total);
-    else static_cast<float *>(sums)[i] = float(double(static_cast<float *>(sums)[i]) + total);
+    if (kind_a == Kind::int8) static_cast<int32_t *>(accum)[i] += int32_t(total);
+    else static_cast<float *>(accum)[i] = float(double(static_cast<float *>(accum)[i]) + total);
   }
 }
 

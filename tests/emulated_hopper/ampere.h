@@ -14,6 +14,6 @@ void wait_copies(int left);
 // a copy has not landed.
 void touch(const void *p, int bytes, bool writes);
 void load_matrices(uint32_t *to, const char *row, bool transposed);
-void mma(void *sums, const uint32_t *a, const uint32_t *b, Kind kind_a, Kind kind_b);
+void mma(void *accum, const uint32_t *a, const uint32_t *b, Kind kind_a, Kind kind_b);
 
 }  // namespace emulated

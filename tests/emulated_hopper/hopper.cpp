@@ -148,17 +148,17 @@ void execute(Block &b, int group, Product &p) {
   p.executed = true;
   for (int t = 0; p.registers && t < 128; ++t)
     if (memcmp(p.left[t], p.words[t], sizeof p.words[t])) fault("registers of a wgmma were changed while it ran");
-  static float sums[64 * 256];
+  static float accum[64 * 256];
   static int32_t whole[64 * 256];
   OperandReader reader{b.base(), window, shared_bytes, [](const std::string &why) { fault(why); }};
   if (p.kind == int8_element) multiply_integers(reader, p.columns, p.a, p.b, whole);
   else
-    multiply_floats(reader, p.kind, p.columns, p.major_a, p.major_b, p.a, p.b, p.registers ? p.words : nullptr, sums);
+    multiply_floats(reader, p.kind, p.columns, p.major_a, p.major_b, p.a, p.b, p.registers ? p.words : nullptr, accum);
   for (int t = 0; t < 128; ++t) {
     Thread &thread = threads[b.first + size_t(group * 128 + t)];
     uint32_t *values = nullptr;
     for (Accumulator &one : thread.accumulators)
-      if (one.real == p.sums[t]) values = one.values.data();
+      if (one.real == p.accum[t]) values = one.values.data();
     for (int i = 0; i < p.columns / 2; ++i) {
       int row = t / 32 * 16 + t % 32 / 4 + (i / 2 % 2) * 8, column = i / 4 * 8 + t % 4 * 2 + i % 2;
       int from = row * p.columns + column;
@@ -169,7 +169,7 @@ void execute(Block &b, int group, Product &p) {
       } else {
         float old;
         memcpy(&old, values + i, 4);
-        float now = (p.add ? old : 0.0f) + sums[from];
+        float now = (p.add ? old : 0.0f) + accum[from];
         memcpy(values + i, &now, 4);
       }
     }
@@ -186,7 +186,7 @@ void retire_to(Block &b, int group, uint64_t target) {
     Product &p = g.products[g.retired - g.first];
     for (int t = 0; t < 128; ++t)
       for (Accumulator &one : threads[b.first + size_t(group * 128 + t)].accumulators)
-        if (one.real == p.sums[t] && --one.in_flight == 0) memcpy(one.real, one.values.data(), one.values.size() * 4);
+        if (one.real == p.accum[t] && --one.in_flight == 0) memcpy(one.real, one.values.data(), one.values.size() * 4);
   }
   while (g.first < g.retired) g.products.pop_front(), ++g.first;
 }

@@ -33,9 +33,9 @@ void wait_stores(int left);
 void wait_written(int left);
 
 void wgmma_fence();
-void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint64_t a, uint64_t b, int add);
+void wgmma(Element kind, int columns, int major_a, int major_b, void *accum, uint64_t a, uint64_t b, int add);
 // A from registers: four words a thread, which stay as they are until the product is done.
-void wgmma_registers(Element kind, int columns, int major_b, void *sums, const uint32_t *a, uint64_t b, int add);
+void wgmma_registers(Element kind, int columns, int major_b, void *accum, const uint32_t *a, uint64_t b, int add);
 void wgmma_commit();
 void wgmma_wait(int left);
 

@@ -25,7 +25,7 @@ struct Product {
   int columns, major_a, major_b, add, issued;
   uint64_t a, b;
   bool executed;
-  void *sums[128];
+  void *accum[128];
   bool registers;             // A comes from these
   const uint32_t *left[128];  // where each thread keeps them
   uint32_t words[128][4];     // and what they were when it issued

@@ -77,7 +77,7 @@ inline const char *in_registers(const uint32_t (*words)[4], int i, int k, int si
 
 // `words`: A from the registers of 128 threads, two elements of two bytes in each; null: from shared memory.
 inline void multiply_floats(const OperandReader &read, Element kind, int columns, int major_a, int major_b, uint64_t a,
-                            uint64_t b, const uint32_t (*words)[4], float *sums) {
+                            uint64_t b, const uint32_t (*words)[4], float *accum) {
   const int size = kind == tf32_element ? 4 : kind == bf16_element || kind == fp16_element ? 2 : 1, deep = 32 / size;
   static float left[64][32], right[32][256];
   for (int k = 0; k < deep; ++k) {
@@ -87,21 +87,21 @@ inline void multiply_floats(const OperandReader &read, Element kind, int columns
     for (int j = 0; j < columns; ++j) right[k][j] = element(kind, read.at(b, major_b, j, k, size));
   }
   for (int i = 0; i < 64; ++i) {
-    float *to = sums + i * columns;
+    float *to = accum + i * columns;
     for (int j = 0; j < columns; ++j) to[j] = 0;
     for (int k = 0; k < deep; ++k)
       for (int j = 0; j < columns; ++j) to[j] += left[i][k] * right[k][j];
   }
 }
 
-inline void multiply_integers(const OperandReader &read, int columns, uint64_t a, uint64_t b, int32_t *sums) {
+inline void multiply_integers(const OperandReader &read, int columns, uint64_t a, uint64_t b, int32_t *accum) {
   static int32_t left[64][32], right[32][256];
   for (int k = 0; k < 32; ++k) {
     for (int i = 0; i < 64; ++i) left[i][k] = int8_t(*read.at(a, 0, i, k, 1));
     for (int j = 0; j < columns; ++j) right[k][j] = int8_t(*read.at(b, 0, j, k, 1));
   }
   for (int i = 0; i < 64; ++i) {
-    int32_t *to = sums + i * columns;
+    int32_t *to = accum + i * columns;
     for (int j = 0; j < columns; ++j) to[j] = 0;
     for (int k = 0; k < 32; ++k)
       for (int j = 0; j < columns; ++j) to[j] += left[i][k] * right[k][j];

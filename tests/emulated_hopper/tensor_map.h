@@ -9,7 +9,7 @@ struct Map {
   uint64_t address, sizes[5], strides[4];
   uint32_t mark;
   uint16_t box[3];     // im2col: channels and pixels
-  int16_t corners[6];  // im2col: of the pixels walked over, first ones then last ones, each from its end
+  int16_t corners[6];  // im2col: of the pixels traversed, first ones then last ones, each from its end
   uint8_t steps[3], rank, bytes, swizzle, type;
   bool pixels;
 };
@@ -45,8 +45,8 @@ template <class Move> void each_element(const Map &m, const int *at, uint32_t st
     }
 }
 
-// The same of a walk over pixels.  `at`: channel, w, h, (d,) image; every pixel is moved by `tap`.  Pixels outside are
-// walked over like others, and the walk goes on past the last image.
+// The same of a traversal of pixels.  `at`: channel, w, h, (d,) image; every pixel is moved by `tap`.  Pixels outside are
+// traversed like others, and the traversal goes on past the last image.
 template <class Move> void each_pixel(const Map &m, const int *at, const int *tap, uint32_t start, Move move) {
   const int spatial = m.rank - 2;
   long long here[3], image = at[m.rank - 1];

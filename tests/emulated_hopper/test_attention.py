@@ -114,6 +114,20 @@ def test_many_sequences_that_differ(emulator: Emulator, schedule: WsSchedule) ->
     assert wrong(emulator, schedule, made, replace(made, batch=33, align="bottom_right"), replace(made, batch=32)) == []
 
 
+@pytest.mark.parametrize(
+    "schedule",
+    [WsSchedule("ws", 32, 2, 2, tile_scheduler="dynamic"), WsSchedule("ws", 32, 2, 2, 1, "static", 2),
+     WsSchedule("decode", 32, 1, 2)],
+)  # fmt: skip
+def test_rows_that_are_padded(emulator: Emulator, schedule: WsSchedule) -> None:
+    """Tiles behind the rows of a sequence are left out, those of others are not: some have no rows at all."""
+    made = replace(
+        like(32, window_right=0), batch=9, heads_q=2, heads_kv=1, seqlen_q=150, seqlen_k=90, seqlens_q=True,
+        seqlens_k=True, q_strides=(), k_strides=(), v_strides=(), o_strides=(),
+    )  # fmt: skip
+    assert wrong(emulator, schedule, made, replace(made, align="bottom_right"), multiprocessors=3) == []
+
+
 def test_shares_of_many_sequences_that_differ(emulator: Emulator) -> None:
     """More than a warp has lanes; some have no rows, some no keys; more blocks than work, and far fewer."""
     dense: dict[str, Any] = {"q_strides": (), "k_strides": (), "v_strides": (), "o_strides": ()}

@@ -74,6 +74,21 @@ def test_the_check_in_c_says_the_same(emulator: Emulator, schedule: Any, first: 
     assert said == {True, False}
 
 
+@pytest.mark.parametrize("schedule", [WsSchedule("ws", 64, 2, 2), MmaSchedule("mma", 32, 2, 1, 1, 2)])
+def test_packed_rows_are_refused_by_kernels_of_others(emulator: Emulator, schedule: Any) -> None:
+    """They have no order of such items; signatures keep the two apart, and whoever calls a kernel by hand is told."""
+    for first, said in ((like(64), "rows are packed and the kernel takes none"), (like(64, varlen=True), "")):
+        one = drawn(random.Random(SEED), first)
+        (stage,) = stages.alone(one).stages
+        args: Any = stage.args
+        for pointer in stage.pointers:
+            ctypes.c_void_p.from_address(ctypes.addressof(args) + pointer.offset).value = 4096
+        kernel = emulator.kernel(KernelSpec("attention", first.signature, schedule, "sm_90a"))
+        assert not kernel.refusal(args)
+        args.starts_q = args.starts_k = 4096
+        assert said in str(kernel.refusal(args) or "")
+
+
 def test_shared_memory_and_registers_are_what_the_header_says(emulator: Emulator) -> None:
     """The rules count as cuda/attention/ws/shape.h does: a launch asks for that much, and a warpgroup takes so many."""
     paged: dict[str, Any] = {"pages": "strided", "page_lookup": "table", "seqlens_k": True}

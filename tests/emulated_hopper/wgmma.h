@@ -4,7 +4,7 @@
 namespace emulated {
 
 void wgmma_fence() { me().fenced = true; }
-static void issue(Element kind, int columns, int major_a, int major_b, void *sums, const uint32_t *left, uint64_t a,
+static void issue(Element kind, int columns, int major_a, int major_b, void *accum, const uint32_t *left, uint64_t a,
                   uint64_t b, int add) {
   Thread &t = me();
   if (!t.fenced) fault("wgmma before wgmma.fence");
@@ -18,16 +18,16 @@ static void issue(Element kind, int columns, int major_a, int major_b, void *sum
   if (p.kind != kind || p.columns != columns || p.major_a != major_a || p.major_b != major_b || p.add != mine.add ||
       p.a != a || p.b != b || p.registers != mine.registers)
     fault("wgmma with other operands than the rest of its warpgroup");
-  p.sums[t.index % 128] = sums;
+  p.accum[t.index % 128] = accum;
   if (left) {
     p.left[t.index % 128] = left;
     memcpy(p.words[t.index % 128], left, sizeof p.words[0]);
   }
   Accumulator *held = nullptr;
   for (Accumulator &one : t.accumulators)
-    if (one.real == sums) held = &one;
+    if (one.real == accum) held = &one;
   if (!held) {
-    t.accumulators.push_back(Accumulator{sums, std::vector<uint32_t>(size_t(columns / 2)), 0});
+    t.accumulators.push_back(Accumulator{accum, std::vector<uint32_t>(size_t(columns / 2)), 0});
     held = &t.accumulators.back();
   }
   // The compiler may give sums of another product the place of those that nobody needs any more.
@@ -35,18 +35,18 @@ static void issue(Element kind, int columns, int major_a, int major_b, void *sum
   else if (held->values.size() != size_t(columns / 2))
     fault("sums of a product in flight become those of another size");
   if (held->in_flight++ == 0) {
-    memcpy(held->values.data(), sums, held->values.size() * 4);
-    memset(sums, poison, held->values.size() * 4);
+    memcpy(held->values.data(), accum, held->values.size() * 4);
+    memset(accum, poison, held->values.size() * 4);
   }
   ++t.issued;
   ++scheduler.progress;
   if (++p.issued == 128 && (mode == eager || (mode == chance && dice(2)))) execute_to(*t.block, group, t.issued);
 }
-void wgmma(Element kind, int columns, int major_a, int major_b, void *sums, uint64_t a, uint64_t b, int add) {
-  issue(kind, columns, major_a, major_b, sums, nullptr, a, b, add);
+void wgmma(Element kind, int columns, int major_a, int major_b, void *accum, uint64_t a, uint64_t b, int add) {
+  issue(kind, columns, major_a, major_b, accum, nullptr, a, b, add);
 }
-void wgmma_registers(Element kind, int columns, int major_b, void *sums, const uint32_t *a, uint64_t b, int add) {
-  issue(kind, columns, 0, major_b, sums, a, 0, b, add);
+void wgmma_registers(Element kind, int columns, int major_b, void *accum, const uint32_t *a, uint64_t b, int add) {
+  issue(kind, columns, 0, major_b, accum, a, 0, b, add);
 }
 void wgmma_commit() { me().committed.push_back(me().issued); }
 void wgmma_wait(int left) {

@@ -1,4 +1,4 @@
-"""Kernel families from another package: one for convolution on the CPU, one for GEMM on NVIDIA GPUs.
+"""Kernel families from another package: one for convolution on the CPU, one for GEMM on NVIDIA GPUs, one on AMD GPUs.
 
 Each command runs in a process of its own, with the package on its path as pip would have put it there.
 """
@@ -26,7 +26,7 @@ from tilewright.ops.gemm.family import GemmFamily
 
 FAMILIES = Path(__file__).parent.parent / "plugin_families"
 CONV = ("--batch", "2", "--channels", "8", "--filters", "16", "--size", "9x9", "--window", "3x3", "--datatype", "fp32")
-GEMM = ("--m", "16", "--n", "24", "--k", "64", "--layout", "rcr", "--datatype", "bf16", "--target", "sm_90a")
+GEMM = ("--m", "16", "--n", "24", "--k", "64", "--layout", "rcr", "--datatype", "bf16", "--target")
 
 
 def shell(*words: str, program: tuple[str, ...] = ("-m", "tilewright"), path: Path = FAMILIES) -> str:
@@ -136,13 +136,29 @@ def test_a_kernel_that_wants_contiguous_channels_is_wrapped_as_the_guide_says(tm
 
 
 def test_a_family_of_nvidia_gpus_is_proposed_and_compiled() -> None:
-    told = asked("explain", "gemm", *GEMM)
+    told = asked("explain", "gemm", *GEMM, "sm_90a")
     assert any("warp_dot" in one["name"] for one in told["candidates"])
     why = why_not_compiled("sm_90a")
     if why:
         pytest.skip(why)
     words = ("--datatype", "bf16", "--layout", "rcr", "--pool", "default", "--filter", "c.pipeline == 'warp_dot'")
     assert "1" in shell("build", "gemm", "--target", "sm_90a", *words)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_a_family_of_amd_gpus_is_proposed_for_waves_of_either_size(target: str) -> None:
+    told = asked("explain", "gemm", *GEMM, target)
+    assert any("wave_dot" in one["name"] for one in told["candidates"])
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_a_family_of_amd_gpus_is_compiled(target: str) -> None:
+    why = why_not_compiled(target)
+    if why:
+        pytest.skip(why)
+    words = ("--datatype", "bf16", "--layout", "rcr", "--pool", "default", "--filter", "c.pipeline == 'wave_dot'")
+    assert "1" in shell("build", "gemm", "--target", target, *words)
 
 
 def test_build_files_include_their_headers(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = 1600  # of the proof: about a minute
-FEW = 60
+FEW = 30
 
 
 def session(tmp_path: Path, *words: str) -> tuple[int, str, Counter[str]]:

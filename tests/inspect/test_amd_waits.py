@@ -48,6 +48,45 @@ def test_a_wait_that_is_too_short(left: int, right: bool) -> None:
         assert "vmcnt" in str(findings[0])
 
 
+@pytest.mark.parametrize(("later", "right"), [(62, False), (63, True)])
+def test_a_full_counter_holds_further_loads_back(later: int, right: bool) -> None:
+    """63 on their way at most, in order: behind as many more, the first is back."""
+    loads = ["global_load_dword v1, v[4:5], off", *["global_load_dword v2, v[4:5], off"] * later]
+    assert (check(code([*loads, "v_mov_b32_e32 v3, v1", "s_endpgm"]), "gfx90a").findings == ()) is right
+
+
+@pytest.mark.parametrize(("arch", "most"), [("gfx90a", 15), ("gfx950", 15), ("gfx1100", 63), ("gfx1201", 63)])
+def test_lds_operations_behind_a_full_counter(arch: str, most: int) -> None:
+    """lgkmcnt has 4 bits on gfx9; scalar and flat loads in between count for nothing: they may be back first."""
+
+    def is_clean(*later: str) -> bool:
+        lines = ["ds_read_b32 v1, v0", *later, "v_mov_b32_e32 v3, v1", "s_endpgm"]
+        return check(code(lines), arch).findings == ()
+
+    of_lds = "ds_write_b32 v0, v2"
+    assert is_clean(*[of_lds] * most)
+    assert not is_clean(*[of_lds] * (most - 1))
+    for other in ("s_load_dword s4, s[0:1], 0x0", "flat_load_dword v9, v[4:5]"):
+        assert not is_clean(*[of_lds] * (most - 1), other)
+        assert not is_clean(*[other] * most)
+
+
+def test_of_two_paths_to_a_full_counter_the_shorter_counts() -> None:
+    lines = ["ds_read_b32 v1, v0", "s_cbranch_scc1 join", *["ds_write_b32 v0, v2"] * 8, "join:"]
+    lines += ["ds_write_b32 v0, v2"] * 7
+
+    def is_clean(more: int) -> bool:
+        return (
+            check(
+                code([*lines, *["ds_write_b32 v0, v2"] * more, "v_mov_b32_e32 v3, v1", "s_endpgm"]), "gfx90a"
+            ).findings
+            == ()
+        )
+
+    assert is_clean(8)
+    assert not is_clean(0)
+
+
 def test_scalar_loads_come_back_in_any_order() -> None:
     lines = [
         "s_load_dword s4, s[0:1], 0x0",
@@ -94,6 +133,28 @@ def test_wait_states_behind_a_matrix_instruction(arch: str, mnemonic: str, state
 
     assert findings(states) == 0
     assert findings(states - 1) == 1
+
+
+@pytest.mark.parametrize(("nops", "right"), [(6, False), (9, True)])
+def test_the_shortest_path_decides(nops: int, right: bool) -> None:
+    """LLVM 22 counts the path it comes to first: 11 wait states on the longer one were 8 on the other."""
+    lines = [
+        "v_mfma_f32_16x16x16f16 v[0:3], v[20:21], v[22:23], v[0:3]",
+        "s_cbranch_scc1 join",
+        *["s_mov_b32 s4, 0"] * 4,
+        "join:",
+        f"s_nop {nops}",
+        "v_mov_b32_e32 v40, v3",
+        "s_endpgm",
+    ]
+    assert (check(code(lines), "gfx90a").findings == ()) is right
+
+
+@pytest.mark.parametrize(("arch", "right"), [("gfx1201", True), ("gfx1100", False)])
+def test_on_gfx12_an_invalidation_counts_as_a_load(arch: str, right: bool) -> None:
+    wait = "s_wait_loadcnt 0x1" if right else "s_waitcnt vmcnt(1)"
+    lines = ["global_load_b32 v7, v[4:5], off", "global_inv scope:SCOPE_SE", wait, "v_mov_b32_e32 v7, 0", "s_endpgm"]
+    assert (check(code(lines), arch).findings == ()) is right
 
 
 def test_accumulators_may_be_taken_at_once_as_they_are() -> None:

@@ -327,8 +327,9 @@ def test_a_main_loop_has_a_model_and_goes_into_the_manifest(written: Callable[[b
         assert function.model is not None
         assert "a model from the code, not a measurement" in str(amdgpu.inspect(path))
         spec = next(iter(ops.op("gemm").proposals("default", "gfx942", datatypes=("fp16",), layouts=("rcr",))))
-        kept = promises.code_model(spec, path)
-    assert kept is not None
+        facts = promises.read_code(spec, path)
+    assert facts["waits"] == "kept"
+    kept = facts["code_model"]
     assert json.loads(json.dumps(kept)) == function.model.to_dict()
     assert (kept["waves"], kept["matrix_instructions"]) == (2, 2)  # waves as 172 registers allow
 

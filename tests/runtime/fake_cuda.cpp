@@ -31,7 +31,7 @@ struct Launch {
   unsigned char first[512];  // what the last parameter points at
 } last;
 
-int told(const char *name) {
+int predicted(const char *name) {
   ++calls[name];
   if (sticky) return sticky;
   auto found = faults.find(name);
@@ -45,7 +45,7 @@ int told(const char *name) {
 
 #define ENTER(name) \
   std::lock_guard<std::mutex> guard(lock); \
-  if (int error = told(name)) return error;
+  if (int error = predicted(name)) return error;
 
 SHOWN void fake_cuda_reset() {
   std::lock_guard<std::mutex> guard(lock);
@@ -180,7 +180,7 @@ SHOWN int cuMemFree_v2(void *address) {
     std::free(address);
     return 0;
   }
-  if (int error = told("cuMemFree")) return error;
+  if (int error = predicted("cuMemFree")) return error;
   if (capturing && capture_mode != 2) return 900;
   if (!memory.count(address)) return 1;
   used -= memory[address];

@@ -64,7 +64,7 @@ int *calls_of(const char *name) {
 }
 
 // The answer this call was told to give, 0 for none.
-int told(const char *name) {
+int predicted(const char *name) {
   ++*calls_of(name);
   if (sticky) return fail(sticky);
   if (strcmp(fault.name, name) || fault.skip-- > 0) return 0;
@@ -123,7 +123,7 @@ Block *block_of(void *address) {
 }  // namespace
 
 #define ENTER(name) \
-  if (int error = told(name)) return error;
+  if (int error = predicted(name)) return error;
 
 SHOWN void fake_model(const char *name, int compute_units, int version) {
   strcpy(model, name);

@@ -39,7 +39,7 @@ static int launch(const void *raw, void *scratch, void *stream) {
   auto begin = static_cast<char *>(WORKSPACE ? scratch : nullptr);
   for (int64_t i = 0; begin && i < CLEAR; ++i)
     if (begin[i]) return TW_DEVICE;
-  auto sums = reinterpret_cast<OUT *>(begin ? begin + CLEAR : nullptr);
+  auto accum = reinterpret_cast<OUT *>(begin ? begin + CLEAR : nullptr);
   for (int64_t z = 0; z < args.batch; ++z)
     for (int64_t i = 0; i < args.m; ++i)
       for (int64_t j = 0; j < args.n; ++j) {
@@ -56,9 +56,9 @@ static int launch(const void *raw, void *scratch, void *stream) {
           sum += static_cast<const OUT *>(
               args.d[t])[z * args.d_batch_stride[t] + i * args.d_row_stride[t] + j * args.d_col_stride[t]];
         auto value = OUT(sum);
-        if (sums) sums[i * args.n + j] = value;
+        if (accum) accum[i * args.n + j] = value;
         static_cast<OUT *>(args.e)[z * args.e_batch_stride + i * args.e_stride + j] =
-            sums ? sums[i * args.n + j] : value;
+            accum ? accum[i * args.n + j] : value;
       }
   return TW_OK;
 }

@@ -150,8 +150,8 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     demand_operand_strides(operands, [](int which) { return which == 3; });
   }
 
-  // `said`: with the message for people.
-  Described described(bool said = true) const {
+  // `with_text`: with the message for people.
+  Described described(bool with_text = true) const {
     static const std::vector<const char *> names =
         detail::joined({size_names(),
                         {"type_q", "size_q", "size_kv", "size_out", "size_aux"},
@@ -170,8 +170,9 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
                        paged_ ? pages_.size : 0, paged_ ? pages_.count : 0, splits_, 0, 0});
     add_strides(v);
     v.push_back(aligned_);
-    return {"attention", signature(), said ? text_of("attention", q_) : std::string(), names.data(), std::move(v), 0,
-            0,           family()};
+    return {
+        "attention", signature(), with_text ? text_of("attention", q_) : std::string(), names.data(), std::move(v), 0,
+        0,           family()};
   }
   // As Python's lock files call it.
   const char *family() const {
@@ -199,7 +200,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     const AttentionProblem p = splits_ <= 1 ? *this : stage == 0 ? part() : combined();
     return p.measured_form({0, 1, 2}).described(false).values;
   }
-  int64_t between_bytes() const { return splits_ <= 1 ? 0 : part_bytes(part_elements()) + part_bytes(part_sums()); }
+  int64_t between_bytes() const { return splits_ <= 1 ? 0 : part_bytes(part_elements()) + part_bytes(part_accum()); }
   template <class Use> void with_args(size_t stage, const AttentionOperands &operands, char *between, Use use) const {
     if (splits_ <= 1) {
       const tw_attention_args arguments = args(operands);
@@ -273,14 +274,14 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     return p.dtype_out(dtype_out()).return_lse(lse_).seqlens_q(lengths_q_).num_splits(splits_);
   }
   int64_t part_elements() const { return shape(3)[0] * shape(3)[1] * heads_q_ * head_v_; }  // of one split
-  int64_t part_sums() const { return heads_q_ * (varlen_ ? total_q_ : batch_ * rows_); }
+  int64_t part_accum() const { return heads_q_ * (varlen_ ? total_q_ : batch_ * rows_); }
   int64_t part_bytes(int64_t elements) const { return (splits_ * elements * 4 + 63) / 64 * 64; }
 
   tw_attention_args part_args(const AttentionOperands &o, char *between) const {
     demand_operands(o);
     tw_attention_args a = part().filled(o);
     a.o = between, a.lse = between + part_bytes(part_elements());
-    a.splits = splits_, a.o_split = part_elements(), a.lse_split = part_sums();
+    a.splits = splits_, a.o_split = part_elements(), a.lse_split = part_accum();
     return a;
   }
   tw_attention_combine_args combine_args(const AttentionOperands &o, char *between) const {
@@ -291,7 +292,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     a.o = o.o_at, a.lse = lse_ ? o.lse_at : nullptr;
     const Strides from = part().strides(3), to = strides(3);
     a.part_strides = {from[0], from[1], from[2]}, a.o_strides = {to[0], to[1], to[2]};
-    a.part_split = part_elements(), a.part_lse_split = part_sums();
+    a.part_split = part_elements(), a.part_lse_split = part_accum();
     a.part_lse_batch = a.lse_batch = varlen_ ? 0 : one_or(heads_q_ * rows_);
     a.part_lse_head = a.lse_head = one_or(varlen_ ? total_q_ : rows_);
     a.starts_q = varlen_ ? o.starts_q_at : nullptr, a.lengths_q = lengths_q_ ? o.lengths_q_at : nullptr;

@@ -93,20 +93,28 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     refuse_if(rotated() % 2 || rotated() > head_ || rotated() < 0, "rotary-size", rotated(),
               std::to_string(rotated()) + " elements of " + std::to_string(head_) + " are rotated",
               "use an even number up to the head's elements");
+    refuse_if(table_rows_ < 0, "rotary-tables", table_rows_,
+              "rotary tables of " + std::to_string(table_rows_) + " rows",
+              "give a row for each place of a sequence, or 0 for as many as there is room for");
     if (paged_) detail::demand_pages(pages_, kv_, head_);
     demand_types();
     static const char *const operands[] = {"q", "cache_k", "cache_v", "q_out"};
     demand_operand_strides(operands, [this](int which) { return which == 3 ? rotary_q_ : which && !vectorised(); });
+    for (int which = 0; which < 2; ++which) {  // new rows, which are only read
+      const int64_t shape[] = {batch_, rows_, heads_kv_, which ? head_v_ : head_};
+      const int64_t steps[] = {new_[which][0], new_[which][1], new_[which][2], 1};
+      detail::demand_span(which ? "v" : "k", shape, 4, has_new_[which] ? steps : nullptr);
+    }
   }
 
-  // `said`: with the message for people.
-  Described described(bool said = true) const {
+  // `with_text`: with the message for people.
+  Described described(bool with_text = true) const {
     AttentionProblem p(batch_, heads_q_, rows_, keys_, head_);
     p.heads_kv(heads_kv_).head_dim_v(head_v_).dtype(q_).dtype_kv(kv_).aligned(aligned_);
     p.seqlens_q(lengths_q_).seqlens_k(lengths_k_);
     if (paged_) p.pages(pages_.size, pages_.count, false, pages_.vectorised);
     p.q_strides(strides(0)).k_strides(strides(1)).v_strides(strides(2)).o_strides(strides(3));
-    Described described = p.described(said);
+    Described described = p.described(with_text);
     described.signature = signature(), described.family = "append";
     const auto put = [&](const char *name, int64_t value) {
       for (size_t at = 0; at < described.values.size(); ++at)

@@ -29,7 +29,7 @@ struct AttentionBackwardOperands : AttentionOperandTerms<AttentionBackwardOperan
 };
 
 // Which results `grad` leaves as fp32 accumulators to a third stage; kernels of CPUs leave none.
-enum class Sums { none, dq, dkv, all };
+enum class Accums { none, dq, dkv, all };
 
 class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem, 8> {
   using Terms = AttentionTerms<AttentionBackwardProblem, 8>;
@@ -50,7 +50,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   Self &dalibi(bool with = true) { return dalibi_ = with, *this; }
   Self &deterministic(bool same_bits = true) { return deterministic_ = same_bits, *this; }
   // `dkv_splits`: accumulators of dk and dv per KV head, where they are left; 0: one per query head.
-  Self &sums(Sums left, int64_t dkv_splits = 0) { return sums_ = left, parts_ = dkv_splits, *this; }
+  Self &accum(Accums left, int64_t dkv_splits = 0) { return accum_ = left, parts_ = dkv_splits, *this; }
   Self &strides(Operand which, Strides s) { return strides_[which] = s, has_[which] = true, *this; }
 
   Dtype dtype() const { return type_; }
@@ -58,8 +58,8 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   // Throws the rule that the problem breaks.
   void check() const {
     demand_counts({{"total_q", varlen_ ? total_q_ : 0}, {"total_k", varlen_ ? total_k_ : 0}});
-    refuse_if(sums_ < Sums::none || sums_ > Sums::all, "sums", int64_t(sums_),
-              "no sums have the number " + std::to_string(int(sums_)), "use one of tw::Sums");
+    refuse_if(accum_ < Accums::none || accum_ > Accums::all, "sums", int64_t(accum_),
+              "no sums have the number " + std::to_string(int(accum_)), "use one of tw::Sums");
     refuse_if(parts_ < 0 || parts_ > 1024, "dkv-splits", parts_, std::to_string(parts_) + " parts of sums of dk and dv",
               "use 1 to 1024, or 0 for one a query head");
     demand_heads_and_windows(), demand_repeats();
@@ -75,23 +75,23 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     demand_operand_strides(names, [](int which) { return which >= dq; });
   }
 
-  Described described(bool said = true) const { return stage(1).described_stage(1, said); }
+  Described described(bool with_text = true) const { return stage(1).described_stage(1, with_text); }
   detail::PlanKey key() const {
     detail::PlanKey key(4);
     add_terms(key);
-    key.add(int64_t(type_), int64_t(sums_), parts_, dlse_, dsink_, dbias_, dalibi_, deterministic_);
+    key.add(int64_t(type_), int64_t(accum_), parts_, dlse_, dsink_, dbias_, dalibi_, deterministic_);
     return key;
   }
 
   std::vector<Described> stages() const {
     std::vector<Described> all = {stage(0).described_stage(0, false), stage(1).described_stage(1, false)};
-    if (sums_ != Sums::none) all.push_back(stage(2).described_stage(2, false));
+    if (accum_ != Accums::none) all.push_back(stage(2).described_stage(2, false));
     return all;
   }
   std::vector<int64_t> measured(size_t which) const {
     return stage(int(which)).measured_form({q, k, dout}).described_stage(int(which), false).values;
   }
-  int64_t between_bytes() const { return sums_at(3); }
+  int64_t between_bytes() const { return accum_at(3); }
   template <class Use> void with_args(size_t which, const AttentionBackwardOperands &o, char *between, Use use) const {
     demand_operands(o);
     if (which == 0) {
@@ -110,9 +110,9 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
  private:
   static constexpr int64_t kRows = TW_ATTENTION_BACKWARD_ROWS;
 
-  bool sums_dq() const { return sums_ == Sums::dq || sums_ == Sums::all; }
-  bool sums_dkv() const { return sums_ == Sums::dkv || sums_ == Sums::all; }
-  int64_t dkv_heads() const { return !sums_dkv() ? heads_kv_ : parts_ > 0 ? heads_kv_ * parts_ : heads_q_; }
+  bool accum_dq() const { return accum_ == Accums::dq || accum_ == Accums::all; }
+  bool accum_dkv() const { return accum_ == Accums::dkv || accum_ == Accums::all; }
+  int64_t dkv_heads() const { return !accum_dkv() ? heads_kv_ : parts_ > 0 ? heads_kv_ * parts_ : heads_q_; }
 
   Shape shape(int which) const {  // sequences, rows, heads, elements
     const bool keys = which == k || which == v || which == dk || which == dv;
@@ -139,14 +139,14 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   int64_t sequences() const { return varlen_ ? 1 : batch_; }
   static int64_t lines(int64_t elements) { return (4 * elements + 63) / 64 * 64; }
   // Behind delta and lse_log2: the accumulators of dq, dk and dv, as far as there are; 3 is the end.
-  int64_t sums_at(int which) const {
+  int64_t accum_at(int which) const {
     int64_t at = 2 * lines(sequences() * heads_q_ * prepared_rows(false));
-    if (which > 0 && sums_dq()) at += lines(sequences() * heads_q_ * prepared_rows(false) * head_);
-    if (which > 1 && sums_dkv()) at += lines(sequences() * dkv_heads() * prepared_rows(true) * head_);
-    if (which > 2 && sums_dkv()) at += lines(sequences() * dkv_heads() * prepared_rows(true) * head_v_);
+    if (which > 0 && accum_dq()) at += lines(sequences() * heads_q_ * prepared_rows(false) * head_);
+    if (which > 1 && accum_dkv()) at += lines(sequences() * dkv_heads() * prepared_rows(true) * head_);
+    if (which > 2 && accum_dkv()) at += lines(sequences() * dkv_heads() * prepared_rows(true) * head_v_);
     return at;
   }
-  tw_attention_strides sums_strides(int which) const {  // 0: dq, 1: dk, 2: dv
+  tw_attention_strides accum_strides(int which) const {  // 0: dq, 1: dk, 2: dv
     const int64_t rows = prepared_rows(which > 0), heads = which ? dkv_heads() : heads_q_,
                   size = which == 2 ? head_v_ : head_;
     return {varlen_ ? 0 : heads * rows * size, size, rows * size};
@@ -173,9 +173,9 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     fill_sizes(a, varlen_), fill_tables(a, o, varlen_), fill_scores(a, o);
     a.q = o.q_at, a.k = o.k_at, a.v = o.v_at, a.dout = o.dout_at;
     a.q_strides = plain(q), a.k_strides = plain(k), a.v_strides = plain(v), a.dout_strides = plain(dout);
-    a.dq = sums_dq() ? between + sums_at(0) : o.dq_at, a.dq_strides = sums_dq() ? sums_strides(0) : plain(dq);
-    a.dk = sums_dkv() ? between + sums_at(1) : o.dk_at, a.dk_strides = sums_dkv() ? sums_strides(1) : plain(dk);
-    a.dv = sums_dkv() ? between + sums_at(2) : o.dv_at, a.dv_strides = sums_dkv() ? sums_strides(2) : plain(dv);
+    a.dq = accum_dq() ? between + accum_at(0) : o.dq_at, a.dq_strides = accum_dq() ? accum_strides(0) : plain(dq);
+    a.dk = accum_dkv() ? between + accum_at(1) : o.dk_at, a.dk_strides = accum_dkv() ? accum_strides(1) : plain(dk);
+    a.dv = accum_dkv() ? between + accum_at(2) : o.dv_at, a.dv_strides = accum_dkv() ? accum_strides(2) : plain(dv);
     const tw_attention_backward_dot_args prepared = dot_args(o, between);
     a.delta = prepared.delta, a.lse_log2 = prepared.lse_log2;
     a.prepared_batch = prepared.prepared_batch, a.prepared_head = prepared.prepared_head;
@@ -190,9 +190,9 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     tw_attention_backward_convert_args a{};
     fill_sizes(a, varlen_), fill_tables(a, o, varlen_);
     const int64_t parts = dkv_heads() / heads_kv_;
-    if (sums_dq()) a.dq = {between + sums_at(0), o.dq_at, 1, sums_strides(0), plain(dq)};
-    if (sums_dkv()) a.dk = {between + sums_at(1), o.dk_at, parts, sums_strides(1), plain(dk)};
-    if (sums_dkv()) a.dv = {between + sums_at(2), o.dv_at, parts, sums_strides(2), plain(dv)};
+    if (accum_dq()) a.dq = {between + accum_at(0), o.dq_at, 1, accum_strides(0), plain(dq)};
+    if (accum_dkv()) a.dk = {between + accum_at(1), o.dk_at, parts, accum_strides(1), plain(dk)};
+    if (accum_dkv()) a.dv = {between + accum_at(2), o.dv_at, parts, accum_strides(2), plain(dv)};
     a.scale = scale(o);
     return a;
   }
@@ -220,17 +220,17 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     if (family == 2) {
       p.dlse_ = p.dsink_ = false;
       for (int which : {q, k, v, out, dout}) p.has_[which] = false;
-      if (!sums_dq()) p.has_[dq] = false;
-      if (!sums_dkv()) p.has_[dk] = p.has_[dv] = false;
+      if (!accum_dq()) p.has_[dq] = false;
+      if (!accum_dkv()) p.has_[dk] = p.has_[dv] = false;
       return p;
     }
     for (int which : {q, k, v, dq, dk, dv}) p.has_[which] = false;
-    p.keys_ = p.total_k_ = 0, p.heads_kv_ = heads_q_, p.head_ = head_v_, p.lengths_k_ = false, p.sums_ = Sums::none,
+    p.keys_ = p.total_k_ = 0, p.heads_kv_ = heads_q_, p.head_ = head_v_, p.lengths_k_ = false, p.accum_ = Accums::none,
     p.parts_ = 0;
     return p;
   }
 
-  Described described_stage(int family, bool said) const {
+  Described described_stage(int family, bool with_text) const {
     static const std::vector<const char *> names = detail::joined(
         {size_names(),
          {"type", "size", "size_aux"},
@@ -250,12 +250,12 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
                                  bytes_of(type_), bytes_of(aux_)});
     add_scores(values);
     values.insert(values.end(), {dropout_, varlen_, varlen_ ? total_q_ : 0, varlen_ ? total_k_ : 0, lengths_q_,
-                                 lengths_k_, dlse_, dsink_, dbias_, dalibi_, deterministic_, int64_t(sums_)});
+                                 lengths_k_, dlse_, dsink_, dbias_, dalibi_, deterministic_, int64_t(accum_)});
     add_strides(values);
     values.push_back(aligned_), values.push_back(dkv_heads() / one_or(heads_kv_));
     return {"attention_backward",
             signature(family),
-            said ? text_of("attention_backward", type_) : std::string(),
+            with_text ? text_of("attention_backward", type_) : std::string(),
             names.data(),
             std::move(values),
             0,
@@ -272,7 +272,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   std::string signature(int family) const {
     static const char *const families[] = {"dot", "grad", "convert"}, *const kinds[] = {"none", "dq", "dkv", "all"};
     return detail::Signature()
-        .text("accumulate", kinds[int(sums_)])
+        .text("accumulate", kinds[int(accum_)])
         .text("bias", bias_word())
         .flag("dalibi", dalibi_)
         .flag("dbias", dbias_)
@@ -293,7 +293,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
 
   int64_t parts_ = 0;
   Dtype type_ = Dtype::fp32;
-  Sums sums_ = Sums::none;
+  Accums accum_ = Accums::none;
   bool dlse_ = false, dsink_ = false, dbias_ = false, dalibi_ = false, deterministic_ = false;
 };
 

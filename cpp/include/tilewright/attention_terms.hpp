@@ -17,6 +17,7 @@ template <class Self> struct AttentionOperandTerms {
   const void *mask_at = nullptr, *bias_at = nullptr, *alibi_at = nullptr, *sink_at = nullptr;
   const void *starts_q_at = nullptr, *starts_k_at = nullptr, *lengths_q_at = nullptr, *lengths_k_at = nullptr;
   double scale_is = 0, softcap_is = 0, dropout_is = 0;
+  bool scaled = false;
   uint64_t seed_is = 0, offset_is = 0;
 
   Self &q(const void *at) { return q_at = at, self(); }
@@ -30,7 +31,7 @@ template <class Self> struct AttentionOperandTerms {
   Self &cu_seqlens_k(const void *at) { return starts_k_at = at, self(); }
   Self &seqlens_q(const void *at) { return lengths_q_at = at, self(); }
   Self &seqlens_k(const void *at) { return lengths_k_at = at, self(); }
-  Self &scale(double value) { return scale_is = value, self(); }  // 0: 1 / sqrt(head_dim)
+  Self &scale(double value) { return scale_is = value, scaled = true, self(); }  // without: 1 / sqrt(head_dim)
   Self &softcap(double value) { return softcap_is = value, self(); }
   Self &dropout(double chance, uint64_t seed, uint64_t offset = 0) {
     return dropout_is = chance, seed_is = seed, offset_is = offset, self();
@@ -172,7 +173,8 @@ template <class Self, int Count> class AttentionTerms {
     check.need(rows && bias_kind_ == 2, o.alibi_at, "alibi_slopes"), check.need(varlen_, o.starts_q_at, "cu_seqlens_q");
     check.need(lengths_q_, o.lengths_q_at, "seqlens_q"), check.need(lengths_k_, o.lengths_k_at, "seqlens_k");
     check.only(masked_, o.mask_at, "mask"), check.only(bias_kind_ == 1, o.bias_at, "bias");
-    check.only(bias_kind_ == 2, o.alibi_at, "alibi"), check.only(varlen_, o.starts_q_at, "varlen");
+    check.only(bias_kind_ == 2, o.alibi_at, "alibi");
+    check.only(varlen_, o.starts_q_at || o.starts_k_at, "cu_seqlens", "varlen");
     check.only(lengths_q_, o.lengths_q_at, "seqlens_q"), check.only(lengths_k_, o.lengths_k_at, "seqlens_k");
     check.only(softcap_, o.softcap_is != 0, "softcap"), check.only(dropout_, o.dropout_is != 0, "dropout");
     constexpr double kLargest = 1e38;
@@ -263,7 +265,7 @@ template <class Self, int Count> class AttentionTerms {
     a.offset[0] = double(o.offset_is & 0xffffffffu), a.offset[1] = double(o.offset_is >> 32);
   }
   template <class Operands> double scale(const Operands &o) const {
-    return o.scale_is != 0 ? o.scale_is : std::pow(double(head_), -0.5);
+    return o.scaled || o.scale_is != 0 ? o.scale_is : std::pow(double(head_), -0.5);
   }
   // Strides of dense memory with 0 where a size of 1 repeats.
   static void repeat(const Shape &shape, int64_t *strides) {

@@ -1,9 +1,11 @@
 // Grouped convolution in one to three dimensions: y = epilogue(conv(x, w), D0, D1), and its gradients for x and for w.
 #pragma once
 #include <tilewright/conv_args.h>
+#include <tilewright/copies.hpp>
 #include <tilewright/plan_key.hpp>
 #include <tilewright/problem.hpp>
 
+#include <algorithm>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -160,8 +162,8 @@ class ConvProblem {
     detail::demand_results(dtype_, dtype_out(), num_d_, dtype_d());
   }
 
-  // `said`: with the message for people.
-  Described described(bool said = true) const {
+  // `with_text`: with the message for people.
+  Described described(bool with_text = true) const {
     static const char *const names[] = {
         "variant",    "dims",         "batch",    "channels", "filters",   "groups",   "size_0",   "size_1",
         "size_2",     "window_0",     "window_1", "window_2", "stride_0",  "stride_1", "stride_2", "dilation_0",
@@ -172,7 +174,8 @@ class ConvProblem {
         "aligned",    "deterministic"};
     std::optional<ConvProblem> other;
     const ConvProblem &p = joined(other);
-    return {"conv", signature(), said ? text() : std::string(), names, p.numbers(), p.bytes(), p.flops(), p.family()};
+    return {"conv",    signature(), with_text ? text() : std::string(), names, p.numbers(), p.bytes(),
+            p.flops(), p.family()};
   }
   // As Python's lock files call it.
   const char *family() const {
@@ -211,6 +214,43 @@ class ConvProblem {
   template <class Use> void with_args(size_t, const ConvOperands &operands, char *, Use use) const {
     const tw_conv_args arguments = args(operands);
     use(&arguments);
+  }
+
+  // The problem that a kernel serves in dense channels-last copies of operands that lie otherwise.  `layouts`: one number,
+  // whether channels that lie apart are brought together too.  What lies backwards is not copied.
+  std::optional<ConvProblem> in_copies(const std::vector<int64_t> &layouts) const {
+    if (layouts.size() != 1) return std::nullopt;
+    std::optional<ConvProblem> other;
+    ConvProblem p = joined(other);
+    bool lies_so = aligned_;
+    for (size_t at = 0; at < 3; ++at) {
+      const Sizes strides = p.strides_of(at);
+      if (*std::min_element(strides.begin(), strides.end()) < 0) return std::nullopt;
+      if (strides.back() != 1 && !layouts[0]) return std::nullopt;
+      lies_so = lies_so && strides == dense(p.shape_of(at));
+    }
+    if (lies_so) return std::nullopt;
+    p.x_strides_.clear(), p.w_strides_.clear(), p.y_strides_.clear();
+    return p.aligned_ = true, p.whole_windows_ = true, p;
+  }
+  // Operands 0 to 2 are x, w and y; D tensors lie as kernels read them.
+  std::vector<detail::Copied> copies(const ConvProblem &larger, const ConvOperands &o) const {
+    std::optional<ConvProblem> other;
+    const ConvProblem &p = joined(other);
+    void *const places[] = {o.x_at, o.w_at, o.y_at};
+    const size_t result = direction_ == ConvDirection::forward ? 2 : direction_ == ConvDirection::backward_data ? 0 : 1;
+    std::vector<detail::Copied> all;
+    for (size_t at = 0; at < 3; ++at) {
+      Sizes strides = p.strides_of(at);
+      if (!places[at] || (aligned_ && strides == larger.strides_of(at))) continue;
+      const bool written = at == result;
+      all.push_back({int(at), places[at], written, bytes_of(written ? dtype_out() : dtype_), p.shape_of(at),
+                     std::move(strides), larger.shape_of(at)});
+    }
+    return all;
+  }
+  static void put_copy(ConvOperands &o, int operand, void *at) {
+    (operand == 0 ? o.x_at : operand == 1 ? o.w_at : o.y_at) = at;
   }
 
   tw_conv_args args(const ConvOperands &o) const {
@@ -268,6 +308,9 @@ class ConvProblem {
                num_d_ == 0 && epilogue_ == Epilogue::none, aligned_, deterministic_});
     return v;
   }
+  // Of x, w and y, by their places.
+  Sizes shape_of(size_t at) const { return at == 0 ? x_shape() : at == 1 ? w_shape() : y_shape(); }
+  Sizes strides_of(size_t at) const { return at == 0 ? x_strides() : at == 1 ? w_strides() : y_strides(); }
   static long double product(const Sizes &sizes) {
     long double elements = 1;
     for (int64_t size : sizes) elements *= static_cast<long double>(size);
@@ -356,7 +399,8 @@ class ConvProblem {
     const int64_t taps = window_.back(), element = bytes_of(dtype_);
     const bool patches = taps > 1 && groups_ == 1 && stride_.back() == taps && dilation_.back() == 1 &&
                          !before_.back() && !after_.back();
-    if (!patches || channels_ * element % 16 == 0 || taps * channels_ * element % 16 || size_.back() % taps)
+    if (whole_windows_ || !patches || channels_ * element % 16 == 0 || taps * channels_ * element % 16 ||
+        size_.back() % taps)
       return *this;
     Sizes x = x_strides(), w = w_strides();
     const auto side_by_side = [this](const Sizes &strides) {
@@ -389,11 +433,11 @@ class ConvProblem {
         .done();
   }
   std::string text() const {
-    std::string said = std::string("conv ") + variant() + " " + name_of(dtype_) + " n=" + std::to_string(batch_) +
+    std::string line = std::string("conv ") + variant() + " " + name_of(dtype_) + " n=" + std::to_string(batch_) +
                        " c=" + std::to_string(channels_) + " k=" + std::to_string(filters_);
-    for (size_t i = 0; i < size_.size(); ++i) said += (i ? "x" : " ") + std::to_string(size_[i]);
-    for (size_t i = 0; i < window_.size(); ++i) said += (i ? "x" : " window=") + std::to_string(window_[i]);
-    return said;
+    for (size_t i = 0; i < size_.size(); ++i) line += (i ? "x" : " ") + std::to_string(size_[i]);
+    for (size_t i = 0; i < window_.size(); ++i) line += (i ? "x" : " window=") + std::to_string(window_[i]);
+    return line;
   }
 
   int64_t batch_, channels_, filters_, groups_ = 1, num_d_ = 0, full_d_ = 0;
@@ -401,6 +445,7 @@ class ConvProblem {
   ConvDirection direction_ = ConvDirection::forward;
   Dtype dtype_ = Dtype::fp32, out_ = Dtype::fp32, d_ = Dtype::fp32;
   bool has_out_ = false, has_d_ = false, deterministic_ = false, aligned_ = true;
+  bool whole_windows_ = false;  // rows of patches are not joined: kernels are asked about copies as they are made
   Epilogue epilogue_ = Epilogue::none;
 };
 

@@ -35,14 +35,30 @@ struct Copied {
   // The same on a device, queued on a stream: fills, copies of rows, doublings of what repeats.
   void carry_in(char *copy, const Device &device, void *stream) const {
     if (larger()) device.clear(copy, elements() * bytes, stream);
-    if (!empty()) queue<true>(static_cast<char *>(at), copy, 0, device, stream);
+    if (!empty()) merged().queue<true>(static_cast<char *>(at), copy, 0, device, stream);
   }
   void carry_out(char *copy, const Device &device, void *stream) const {
-    if (!empty()) queue<false>(static_cast<char *>(at), copy, 0, device, stream);
+    if (!empty()) merged().queue<false>(static_cast<char *>(at), copy, 0, device, stream);
   }
 
  private:
   bool empty() const { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
+  // With neighbouring axes that are one in the operand and in the copy as one: on a device each index costs a call.  What
+  // repeats stays an axis of its own.
+  Copied merged() const {
+    Copied made{operand, at, written, bytes, {shape[0]}, {strides[0]}, {padded[0]}};
+    for (size_t axis = 1; axis < shape.size(); ++axis) {
+      const int64_t size = shape[axis], stride = strides[axis];
+      if (size == 1 && padded[axis] == 1) continue;
+      const bool follows = made.strides.back() == stride * size || made.shape.back() == 1;
+      if (stride && size == padded[axis] && follows) {
+        made.shape.back() *= size, made.padded.back() *= size, made.strides.back() = stride;
+      } else {
+        made.shape.push_back(size), made.strides.push_back(stride), made.padded.push_back(padded[axis]);
+      }
+    }
+    return made;
+  }
   // Bytes from one index of an axis of the copy to the next.
   int64_t step_of(size_t axis) const {
     int64_t step = bytes;

@@ -3,6 +3,9 @@
 #include <tilewright/plan.hpp>
 #include <tilewright/plan_key.hpp>
 
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,6 +13,7 @@
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace tw {
@@ -84,7 +88,8 @@ class PlanCache {
 // Copies share the plans they keep.
 class Dispatcher {
  public:
-  // Of the kernels that serve a problem, by estimate: the place of the one to take, or -1 to leave it to the estimate.
+  // Of the kernels that serve a problem, each with its estimate, in the registry's order (they are not sorted by it): the
+  // place of the one to take, or -1 to leave the choice to what decides without a heuristic.
   using Heuristic = std::function<int64_t(const Described &problem, const std::vector<Candidate> &serving)>;
 
   explicit Dispatcher(Registry registry, SelectOptions options = {})
@@ -127,11 +132,7 @@ class Dispatcher {
   template <class Problem> std::vector<Candidate> candidates(const Problem &problem, size_t stage = 0) const {
     problem.check();
     const std::vector<Described> stages = problem.stages();
-    if (stage >= stages.size())
-      throw detail::request_error(
-          "stage-place", std::to_string(stage),
-          "stage " + std::to_string(stage) + " of a problem of " + std::to_string(stages.size()),
-          "use 0 to " + std::to_string(stages.size() - 1));
+    detail::demand_stage(stage, stages.size());
     return candidates_of(stages[stage]);
   }
 
@@ -148,7 +149,8 @@ class Dispatcher {
   int64_t kept_plans() const { return cache_->size(); }
   void forget_plans() const { cache_->forget(); }
 
-  // With a kernel by its digest; of a problem of several stages one digest each.
+  // With a kernel by its digest; of a problem of several stages one digest each.  One that does not serve the problem, in
+  // copies of the operands either, is refused.
   template <class Problem> Plan<Problem> plan_with(const Problem &problem, const std::string &digest) const {
     return plan_with(problem, std::vector<std::string>{digest});
   }
@@ -161,16 +163,21 @@ class Dispatcher {
                                   std::to_string(digests.size()) + " kernels are named for a problem of " +
                                       std::to_string(stages.size()) + " stages",
                                   "name one for each stage");
-    Selection whole;
-    for (size_t at = 0; at < stages.size(); ++at) whole.stages.push_back(named(stages[at], digests[at]));
-    if (stages.size() == 1) {
-      Selection only = std::move(whole.stages[0]);
-      const double seconds = only.kernel.copied ? seconds_where_refused(problem, stages[0], only.kernel) : -1;
-      if (seconds >= 0)
-        only.tier = "padded", only.seconds = seconds, only.reason = "asked for by its digest: in padded copies";
-      return {registry_, problem, std::move(only)};
+    Selection whole = named(stages, digests);
+    for (size_t at = 0; at < stages.size(); ++at) {
+      Selection &one = whole.stages.empty() ? whole : whole.stages[at];
+      const Candidate judged = judged_alone(stages[at], one.kernel);
+      if (judged.serves() || judged.rule == "undecided") continue;
+      const double seconds = one.kernel.copied ? seconds_in_copies(problem, one.kernel) : -1;
+      if (seconds < 0)
+        throw detail::request_error("no-kernel", one.kernel.name,
+                                    "no kernel for " + problem.described().text + ": " + one.kernel.name +
+                                        ", which was asked for, refuses: [" + judged.rule + "] " + judged.why,
+                                    judged.remedy.empty() ? "ask for another kernel, or let one be chosen"
+                                                          : judged.remedy + "; or let a kernel be chosen");
+      one.tier = "padded", one.seconds = seconds, one.in_copies = true;
+      one.reason = "asked for by its digest: in padded copies";
     }
-    whole.kernel = whole.stages[0].kernel, whole.tier = "named", whole.reason = "asked for by their digests";
     return {registry_, problem, std::move(whole)};
   }
   // With the first kernel, in the registry's order, whose own check takes the operands: needs no selection library.
@@ -180,8 +187,7 @@ class Dispatcher {
     const std::vector<Described> stages = problem.stages();
     std::vector<std::string> digests;
     for (size_t at = 0; at < stages.size(); ++at) digests.push_back(first_taker(problem, operands, stages[at], at));
-    Plan<Problem> planned = plan_with(problem, digests);
-    Selection said = planned.selection();
+    Selection said = named(stages, digests);
     said.tier = "first_fit", said.reason = "the first kernel that takes the operands";
     for (Selection &stage : said.stages) stage.tier = said.tier, stage.reason = said.reason;
     return {registry_, problem, std::move(said)};
@@ -231,11 +237,15 @@ class Dispatcher {
   template <class Problem> Selection select_stage(const Problem &problem, const Described &described, size_t at) const {
     try {
       Selection chosen = select_described(described);
+      if (chosen.tier != "locked" && chosen.tier != "named" && pinned_in_copies(problem, described, chosen))
+        return chosen;
       if (chosen.tier == "fallback" && in_copies(problem, described, false, chosen)) return chosen;
       return chosen;
     } catch (const Error &error) {
-      if (error.rule() != "no-kernel") throw;
+      if (error.rule() != "no-kernel" && error.rule() != "lock-stale") throw;
       Selection chosen;
+      if (pinned_in_copies(problem, described, chosen)) return chosen;
+      if (error.rule() == "lock-stale") throw;
       if (!options_.strict && in_copies(problem, described, false, chosen)) return chosen;
       if (!options_.strict && in_copies(problem, described, true, chosen)) return chosen;
       Described said = described;
@@ -257,38 +267,74 @@ class Dispatcher {
       }
       if (!best) return false;
       chosen = {};
-      chosen.kernel = *best, chosen.tier = "padded", chosen.seconds = least;
+      chosen.kernel = *best, chosen.tier = "padded", chosen.seconds = least, chosen.in_copies = true;
       chosen.reason = "no kernel takes it as it is: it runs in padded copies of its operands";
       return true;
     } else {
       return static_cast<void>(problem), static_cast<void>(described), static_cast<void>(fallback), false;
     }
   }
-  // -1 where a kernel serves the problem as it is, or not in copies either.
+  // The kernel that the lock file pins for a problem, or for such problems, and that serves it in padded copies only.
   template <class Problem>
-  double seconds_where_refused(const Problem &problem, const Described &described, const KernelKey &kernel) const {
+  bool pinned_in_copies(const Problem &problem, const Described &described, Selection &chosen) const {
     if constexpr (detail::HasCopies<Problem>::value) {
-      std::vector<uint8_t> alone(size_t(registry_.size()), 0);
-      alone[size_t(kernel.index)] = 1;
-      for (const Candidate &candidate : candidates_of(described, alone.data()))
-        if (!candidate.serves() && candidate.rule != "undecided") return seconds_in_copies(problem, kernel);
+      if (!tw_registry_choices(registry_.get())) return false;
+      const tw_problem plain = described.plain();
+      std::vector<int64_t> places;
+      const auto keep = [](void *into, int64_t place) { static_cast<std::vector<int64_t> *>(into)->push_back(place); };
+      detail::demand(tw_pinned(registry_.get(), &plain, keep, &places));
+      std::optional<std::pair<double, std::string>>
+          least;  // as Python compares them: times of six digits, then digests
+      for (int64_t place : places) {
+        const KernelKey kernel = registry_.kernel(place);
+        const double seconds = seconds_in_copies(problem, kernel);
+        std::pair<double, std::string> mine(six_digits(seconds), kernel.digest);
+        if (seconds < 0 || (least && *least <= mine)) continue;
+        least = std::move(mine), chosen = {};
+        chosen.kernel = kernel, chosen.tier = "locked", chosen.seconds = seconds, chosen.in_copies = true;
+        chosen.reason = "pinned by the lock file that was exported: in padded copies of its operands";
+      }
+      return least.has_value();
+    } else {
+      return static_cast<void>(problem), static_cast<void>(described), static_cast<void>(chosen), false;
     }
-    return static_cast<void>(problem), static_cast<void>(described), -1;
+  }
+  static double six_digits(double seconds) {
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%.5e", seconds);
+    return std::strtod(digits, nullptr);
   }
   // -1 where a kernel does not serve the problem in copies either.
   template <class Problem> double seconds_in_copies(const Problem &problem, const KernelKey &kernel) const {
-    const std::optional<Problem> larger = kernel.copied ? problem.in_copies(kernel.grains) : std::nullopt;
-    if (!larger) return -1;
-    try {
-      larger->check();
-    } catch (const Error &) { return -1; }
+    if constexpr (detail::HasCopies<Problem>::value) {
+      const std::optional<Problem> larger = kernel.copied ? problem.in_copies(kernel.grains) : std::nullopt;
+      if (!larger) return -1;
+      try {
+        larger->check();
+      } catch (const Error &) { return -1; }
+      const Candidate judged = judged_alone(larger->described(false), kernel);
+      return judged.serves() ? judged.seconds : -1;
+    } else {
+      return static_cast<void>(problem), static_cast<void>(kernel), -1;
+    }
+  }
+  // What one kernel takes, or which rule speaks against it.
+  Candidate judged_alone(const Described &described, const KernelKey &kernel) const {
     std::vector<uint8_t> alone(size_t(registry_.size()), 0);
     alone[size_t(kernel.index)] = 1;
-    for (const Candidate &candidate : candidates_of(larger->described(false), alone.data()))
-      if (candidate.serves()) return candidate.seconds;
-    return -1;
+    std::vector<Candidate> judged = candidates_of(described, alone.data());
+    if (!judged.empty()) return std::move(judged[0]);
+    return {kernel, HUGE_VAL, "undecided", "it was not asked", ""};
   }
 
+  // One kernel a stage, whether they serve it or not.
+  Selection named(const std::vector<Described> &stages, const std::vector<std::string> &digests) const {
+    if (stages.size() == 1) return named(stages[0], digests[0]);
+    Selection whole;
+    for (size_t at = 0; at < stages.size(); ++at) whole.stages.push_back(named(stages[at], digests[at]));
+    whole.kernel = whole.stages[0].kernel, whole.tier = "named", whole.reason = "asked for by their digests";
+    return whole;
+  }
   Selection named(const Described &described, const std::string &digest) const {
     Selection selection;
     selection.kernel = registry_.find(digest), selection.tier = "named", selection.reason = "asked for by its digest";
@@ -318,10 +364,11 @@ class Dispatcher {
         });
       }
     if (taker.empty())
-      throw detail::request_error("no-kernel", problem.described().text,
-                                  "no kernel for " + problem.described().text +
-                                      (refusals.empty() ? ": none has its signature" : ":" + refusals),
-                                  "add kernels of its signature");
+      throw detail::request_error(
+          "no-kernel", problem.described().text,
+          "no kernel for " + problem.described().text +
+              (refusals.empty() ? ": none has its signature" : ":" + refusals),
+          refusals.empty() ? "add kernels of its signature" : "change what they name, or add kernels that take it");
     return taker;
   }
 
@@ -349,8 +396,8 @@ class Dispatcher {
     for (Candidate &candidate : candidates_of(described))
       if (candidate.serves() && !candidate.kernel.fallback) serving.push_back(std::move(candidate));
     const int64_t place = serving.empty() ? -1 : choose_(described, serving);
-    if (place < 0) return {};
-    if (place >= int64_t(serving.size()))
+    if (place == -1) return {};
+    if (place < 0 || place >= int64_t(serving.size()))
       throw detail::request_error(
           "heuristic-place", std::to_string(place),
           "the heuristic names kernel " + std::to_string(place) + " of " + std::to_string(serving.size()),

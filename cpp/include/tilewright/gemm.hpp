@@ -1,4 +1,4 @@
-// GEMM: E = epilogue(alpha * A.B + beta * C, D0, D1), batched.
+// GEMM: E = epilogue(alpha * A.B + beta * C, D0, D1, ...), batched.
 #pragma once
 #include <tilewright/copies.hpp>
 #include <tilewright/gemm_args.h>
@@ -13,6 +13,16 @@
 namespace tw {
 
 class PackedB;  // <tilewright/packing.hpp>
+
+namespace detail {
+inline void demand_column_stride(int64_t step) {
+  if (step != 0 && step != 1)
+    throw request_error(
+        "d-column-stride", std::to_string(step),
+        "the columns of a D tensor are " + std::to_string(step) + " elements apart, and kernels read them side by side",
+        "use 1, or 0 for one number a row; copy a D tensor that lies otherwise");
+}
+}  // namespace detail
 
 // Where the operands of a GEMM lie.  Batch strides are in elements; -1: matrices follow each other.  Beta is 1 unless it
 // is set; it counts where the problem is `with_c()`.
@@ -36,11 +46,13 @@ struct GemmOperands {
   GemmOperands &b_up(const void *at) { return b_up_at = at, *this; }
   GemmOperands &alpha(double value) { return alpha_is = value, *this; }
   GemmOperands &beta(double value) { return beta_is = value, *this; }
-  // The next D tensor, with any strides; one number a column; one as large as E.
+  // The next D tensor: numbers of a row lie side by side, or one is for the whole row (a column stride of 0; others are
+  // refused here); `bias`: one number a column; `residual`: one as large as E.
   GemmOperands &d(const void *at, int64_t row_stride = -1, int64_t col_stride = 1, int64_t batch_stride = -1) {
     if (count_d >= TW_MAX_D)
       throw detail::request_error("epilogue-d-count", std::to_string(count_d + 1), "more D tensors than kernels take",
                                   "give at most " + std::to_string(TW_MAX_D));
+    detail::demand_column_stride(col_stride);
     d_at[count_d] = at, d_row[count_d] = row_stride, d_col[count_d] = col_stride, d_batch[count_d] = batch_stride;
     return ++count_d, *this;
   }
@@ -125,14 +137,14 @@ class GemmProblem {
     demand_types();
   }
 
-  // `said`: with the message for people.
-  Described described(bool said = true) const {
+  // `with_text`: with the message for people.
+  Described described(bool with_text = true) const {
     static const char *const names[] = {
         "m",         "n",         "k",           "batch",       "a_stride",    "b_stride", "c_stride",
         "num_d",     "beta",      "preshuffled", "broadcast_a", "broadcast_b", "aligned",  "aligned_a",
         "aligned_b", "aligned_c", "type_a",      "type_b",      "size_a",      "size_b",   "size_c",
         "size_d",    "a_rows",    "b_rows",      "plain",       "activation",  "dual"};
-    return {"gemm", signature(), said ? text() : std::string(), names, numbers(), bytes(), flops(), family()};
+    return {"gemm", signature(), with_text ? text() : std::string(), names, numbers(), bytes(), flops(), family()};
   }
   // As Python's lock files call it.
   const char *family() const {
@@ -374,28 +386,35 @@ class GemmProblem {
     if (o.c_at && !beta_)
       throw detail::request_error("operand-unused", "c", "C is given, and the problem has none",
                                   "describe it with GemmProblem::with_c(), or leave C out");
+    if (o.b_up_at && !dual())
+      throw detail::request_error("operand-unused", "b_up", "a second B is given, and the problem has one product",
+                                  "describe a gate without D tensors (Epilogue::silu_and_mul), or leave b_up out");
   }
   // Kernels read a packed B as far as the problem's sizes say.
   void demand_packed(const GemmOperands &o) const {
     const int64_t wanted[] = {n_, k_, b_matrices()};
     if (o.b_kernel.empty() || std::equal(wanted, wanted + 3, o.b_packed)) return;
-    const auto said = [](const int64_t *sizes) {
+    const auto sizes_text = [](const int64_t *sizes) {
       return "n=" + std::to_string(sizes[0]) + " k=" + std::to_string(sizes[1]) + " batch=" + std::to_string(sizes[2]);
     };
-    throw detail::request_error("packed-format", said(o.b_packed),
-                                "B was packed with " + said(o.b_packed) + ", and the problem has " + said(wanted),
-                                "pack B with a plan of the problem's n, k and batch");
+    throw detail::request_error(
+        "packed-format", sizes_text(o.b_packed),
+        "B was packed with " + sizes_text(o.b_packed) + ", and the problem has " + sizes_text(wanted),
+        "pack B with a plan of the problem's n, k and batch");
   }
   // -1 stands for what dense memory has; no other stride is negative.  Results of a batch are apart.
   void demand_steps(const GemmOperands &o) const {
-    const std::pair<const char *, int64_t> steps[] = {
-        {"a", o.a_batch},    {"b", o.b_batch},  {"c", o.c_batch},  {"e", o.e_batch},  {"d", o.d_batch[0]},
-        {"d", o.d_batch[1]}, {"d", o.d_row[0]}, {"d", o.d_row[1]}, {"d", o.d_col[0]}, {"d", o.d_col[1]}};
-    for (const auto &step : steps)
-      if (step.second < -1 || step.second >= int64_t(1) << 60)
-        throw detail::request_error("stride-range", std::to_string(step.second),
-                                    std::string("a stride of ") + step.first + " is " + std::to_string(step.second),
+    const auto demand_step = [](const char *name, int64_t step) {
+      if (step < -1 || step >= int64_t(1) << 60)
+        throw detail::request_error("stride-range", std::to_string(step),
+                                    std::string("a stride of ") + name + " is " + std::to_string(step),
                                     "use 0 up to 2^60, or -1 for matrices that follow each other");
+    };
+    demand_step("a", o.a_batch), demand_step("b", o.b_batch), demand_step("c", o.c_batch), demand_step("e", o.e_batch);
+    for (int64_t i = 0; i < num_d_; ++i) {
+      demand_step("d", o.d_batch[i]), demand_step("d", o.d_row[i]);
+      detail::demand_column_stride(o.d_col[i]);
+    }
     const int64_t shape[] = {batch_, m_, n_}, strides[] = {o.e_batch, c_stride(), 1};
     if (o.e_batch >= 0) detail::demand_span("e", shape, 3, strides), detail::demand_apart("e", shape, 3, strides);
     // No offset leaves 60 bits; matrices that follow each other are known not to.

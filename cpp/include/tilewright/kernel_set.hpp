@@ -4,10 +4,11 @@
 //     .add(Signature().dtype("fp32").layout("rcr"), Algorithm().tile(72, 512, 256))
 //     .add(Signature().dtype("fp16").layout("rcr").elementwise("Relu", 1), Algorithm().pipeline("compv4"), "gfx942"))
 //
-// What is not set is any (`ANY`, `ANY_INT`): all kernels of the arch that fit are built.  Of attention, whose features
-// multiply, what a signature does not name is off (no mask, no lse), and it is of fp16 and heads of 128.  A word that nobody knows, a
-// size under 1, or a tile that waves do not cover is an error of the compiler.  A declaration that no kernel of an arch
-// meets is an error of the build; with auto_correct() the nearest kernels are built.
+// What an `Algorithm` does not set is any: all kernels of the arch that fit are built.  What a signature does not set is
+// plain, on every arch: fp32 and rrr, forward and 2D, no epilogue; of attention fp16, heads of 128, no mask and no other
+// feature.  `ANY` and `ANY_INT` stand for all values in both.  A word that nobody knows, a size under 1, or a tile that
+// waves do not cover is an error of the compiler.  A declaration that no kernel of an arch meets is an error of the
+// build; with auto_correct() the nearest kernels are built.
 #pragma once
 #include <cstddef>
 #include <cstdint>

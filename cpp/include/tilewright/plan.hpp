@@ -24,6 +24,12 @@ inline int64_t rank_of(const std::string &tier) {
     if (tier == tier_name(at)) return at;
   return -1;
 }
+inline void demand_stage(size_t at, size_t count) {
+  if (at >= count)
+    throw request_error("stage-place", std::to_string(at),
+                        "stage " + std::to_string(at) + " of a problem of " + std::to_string(count),
+                        "use 0 to " + std::to_string(count - 1));
+}
 }  // namespace detail
 
 // What was chosen for a problem, or for one of its stages.
@@ -33,9 +39,13 @@ struct Selection {
   std::string reason;
   double seconds = 0;             // estimated, predicted or measured; of all stages together
   std::vector<Selection> stages;  // of a problem of several; else empty
+  bool in_copies = false;         // it runs in padded copies of its operands: of the tier `padded`, or pinned so
 
   size_t stage_count() const { return stages.empty() ? 1 : stages.size(); }
-  const Selection &stage(size_t at) const { return stages.empty() ? *this : stages.at(at); }
+  const Selection &stage(size_t at) const {
+    detail::demand_stage(at, stage_count());
+    return stages.empty() ? *this : stages[at];
+  }
 };
 
 namespace detail {
@@ -57,7 +67,10 @@ template <class Problem> class Plan {
   const Selection &selection() const { return state_->selection; }
   const Problem &problem() const { return state_->problem; }
   size_t stage_count() const { return state_->kernels.size(); }
-  const tw_kernel &kernel(size_t stage) const { return *state_->kernels.at(stage); }
+  const tw_kernel &kernel(size_t stage) const {
+    detail::demand_stage(stage, stage_count());
+    return *state_->kernels[stage];
+  }
 
   // Bytes of scratch memory a run needs, aligned to 64: what its kernels need, and what stages hand on to each other.
   int64_t workspace_bytes(const Operands &operands, int64_t threads) const {
@@ -111,7 +124,7 @@ template <class Problem> class Plan {
       for (size_t stage = 0; stage < selection.stage_count(); ++stage)
         kernels.push_back(&registry.load(selection.stage(stage).kernel.index));
       if constexpr (detail::HasCopies<Problem>::value)
-        if (selection.tier == "padded") larger = problem.in_copies(selection.kernel.grains);
+        if (selection.in_copies) larger = problem.in_copies(selection.kernel.grains);
     }
     Registry registry;
     Problem problem;

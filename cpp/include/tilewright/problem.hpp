@@ -26,7 +26,7 @@ inline int64_t bytes_of(Dtype type) {
 inline bool is_float(Dtype type) { return type != Dtype::int8 && type != Dtype::int32; }
 inline Dtype accumulator(Dtype type) { return type == Dtype::int8 ? Dtype::int32 : Dtype::fp32; }
 
-// What is fused behind the accumulation.  An activation with D tensors adds them first; add and multiply take one or two.  The gates
+// What is fused behind the accumulation.  An activation with D tensors adds them first; add and multiply take one or more.  The gates
 // multiply an activation of the sum by D0, or without one by a second product.
 enum class Epilogue {
   none,

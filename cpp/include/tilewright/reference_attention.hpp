@@ -4,6 +4,7 @@
 #include <tilewright/philox.h>
 #include <tilewright/tilewright.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace reference {
 
 inline double element(const void *array, Dtype type, int64_t index);
 
-namespace walk {
+namespace traversal {
 
 // One sequence: where its rows and keys begin and how many there are.
 struct Sequence {
@@ -90,7 +91,7 @@ inline double scale_at(const tw_attention_scales &s, int64_t b, int64_t head, in
   return element(s.at, Dtype::fp32, b * s.batch + head * s.head + block * s.block);
 }
 
-}  // namespace walk
+}  // namespace traversal
 
 // o of attention, dense (batch, row, head, element; of packed rows one behind the other); `lse` (batch, head, row)
 // where given.  Rows that no sequence has are 0.
@@ -101,23 +102,23 @@ inline std::vector<double> attention(const AttentionProblem &p, const AttentionO
   std::vector<double> result(size_t(lines * a.heads_q * a.head_v)), score;
   if (lse) lse->assign(size_t(a.heads_q * lines), -HUGE_VAL);
   for (int64_t b = 0; b < a.batch; ++b) {
-    walk::Sequence s = walk::sequence(a, b);
+    traversal::Sequence s = traversal::sequence(a, b);
     if (a.pages.indptr) {
-      const int64_t pages = walk::entry(a.pages.indptr, b + 1) - walk::entry(a.pages.indptr, b);
-      s.keys = pages ? (pages - 1) * a.pages.size + walk::entry(a.pages.last, b) : 0;
+      const int64_t pages = traversal::entry(a.pages.indptr, b + 1) - traversal::entry(a.pages.indptr, b);
+      s.keys = pages ? (pages - 1) * a.pages.size + traversal::entry(a.pages.last, b) : 0;
     }
     const int64_t vector = p.vectorised() ? 16 / bytes_of(p.dtype_kv()) : 0;
     const auto key = [&](int64_t j, int64_t head, int64_t d) {
-      const int64_t at = walk::cached(a.pages, a.k_strides, b, s.first_key + j, head, d, a.head_qk, vector, false);
-      return element(a.k, p.dtype_kv(), at) * walk::scale_at(a.k_scales, b, head, j);
+      const int64_t at = traversal::cached(a.pages, a.k_strides, b, s.first_key + j, head, d, a.head_qk, vector, false);
+      return element(a.k, p.dtype_kv(), at) * traversal::scale_at(a.k_scales, b, head, j);
     };
     const auto value = [&](int64_t j, int64_t head, int64_t d) {
-      const int64_t at = walk::cached(a.pages, a.v_strides, b, s.first_key + j, head, d, a.head_v, vector, true);
-      return element(a.v, p.dtype_kv(), at) * walk::scale_at(a.v_scales, b, head, j);
+      const int64_t at = traversal::cached(a.pages, a.v_strides, b, s.first_key + j, head, d, a.head_v, vector, true);
+      return element(a.v, p.dtype_kv(), at) * traversal::scale_at(a.v_scales, b, head, j);
     };
     for (int64_t h = 0; h < a.heads_q; ++h)
       for (int64_t i = 0; i < s.rows; ++i) {
-        const walk::Scores<tw_attention_args> scores{a, p.dtype_bias(), s, b, h};
+        const traversal::Scores<tw_attention_args> scores{a, p.dtype_bias(), s, b, h};
         const int64_t kv = h / (a.heads_q / a.heads_kv), line = (a.starts_q ? s.first_row : b * a.rows) + i;
         double most = a.sink ? element(a.sink, Dtype::fp32, h) : -HUGE_VAL;
         score.assign(size_t(s.keys), -HUGE_VAL);
@@ -125,8 +126,8 @@ inline std::vector<double> attention(const AttentionProblem &p, const AttentionO
           if (!scores.sees(i, j)) continue;
           double product = 0;
           for (int64_t d = 0; d < a.head_qk; ++d)
-            product += element(a.q, p.dtype_q(), walk::place(a.q_strides, b, s.first_row + i, h, d)) *
-                       walk::scale_at(a.q_scales, b, h, i) * key(j, kv, d);
+            product += element(a.q, p.dtype_q(), traversal::place(a.q_strides, b, s.first_row + i, h, d)) *
+                       traversal::scale_at(a.q_scales, b, h, i) * key(j, kv, d);
           score[size_t(j)] = scores.capped(product) + scores.added(i, j);
           most = score[size_t(j)] > most ? score[size_t(j)] : most;
         }
@@ -159,8 +160,8 @@ inline Appended append(const AttentionAppendProblem &p, const AttentionAppendOpe
   Appended appended;
   const auto rotated = [&](const void *rows, const tw_attention_strides &t, int64_t b, int64_t i, int64_t h,
                            int64_t d) {
-    const auto at = [&](int64_t e) { return element(rows, p.dtype(), walk::place(t, b, i, h, e)); };
-    const int64_t half = a.rotary / 2, where = walk::entry(a.lengths, b) + i;
+    const auto at = [&](int64_t e) { return element(rows, p.dtype(), traversal::place(t, b, i, h, e)); };
+    const int64_t half = a.rotary / 2, where = traversal::entry(a.lengths, b) + i;
     if (d >= a.rotary) return at(d);
     const bool halves = p.rotary() == Rotary::half, first = halves ? d < half : d % 2 == 0;
     const int64_t pair = halves ? d % half : d / 2, other = halves ? (first ? d + half : d - half) : d ^ 1;
@@ -170,13 +171,13 @@ inline Appended append(const AttentionAppendProblem &p, const AttentionAppendOpe
   };
   for (int64_t b = 0; b < a.batch; ++b)
     for (int64_t i = 0; i < a.rows; ++i) {
-      const int64_t where = walk::entry(a.lengths, b) + i;
+      const int64_t where = traversal::entry(a.lengths, b) + i;
       for (int64_t h = 0; h < a.heads_kv; ++h) {
         for (int64_t d = 0; d < a.head_qk; ++d)
-          appended.k.push_back(rotated(a.k, a.k_strides, b, i, h, d) / walk::scale_at(a.k_scales, b, h, where));
+          appended.k.push_back(rotated(a.k, a.k_strides, b, i, h, d) / traversal::scale_at(a.k_scales, b, h, where));
         for (int64_t d = 0; d < a.head_v; ++d)
-          appended.v.push_back(element(a.v, p.dtype(), walk::place(a.v_strides, b, i, h, d)) /
-                               walk::scale_at(a.v_scales, b, h, where));
+          appended.v.push_back(element(a.v, p.dtype(), traversal::place(a.v_strides, b, i, h, d)) /
+                               traversal::scale_at(a.v_scales, b, h, where));
       }
       for (int64_t h = 0; a.q && h < a.heads_q; ++h)
         for (int64_t d = 0; d < a.head_qk; ++d) appended.q.push_back(rotated(a.q, a.q_strides, b, i, h, d));
@@ -192,9 +193,9 @@ inline Appended appended(const AttentionAppendProblem &p, const AttentionAppendO
   for (int64_t b = 0; b < a.batch; ++b)
     for (int64_t i = 0; i < a.rows; ++i)
       for (int64_t h = 0; h < a.heads_kv; ++h) {
-        const int64_t j = walk::entry(a.lengths, b) + i;
+        const int64_t j = traversal::entry(a.lengths, b) + i;
         const auto of = [&](const void *cache, const tw_attention_strides &t, int64_t d, int64_t size, bool values) {
-          return element(cache, p.dtype_cache(), walk::cached(a.pages, t, b, j, h, d, size, vector, values));
+          return element(cache, p.dtype_cache(), traversal::cached(a.pages, t, b, j, h, d, size, vector, values));
         };
         for (int64_t d = 0; d < a.head_qk; ++d) held.k.push_back(of(a.cache_k, a.cache_k_strides, d, a.head_qk, false));
         for (int64_t d = 0; d < a.head_v; ++d) held.v.push_back(of(a.cache_v, a.cache_v_strides, d, a.head_v, true));
@@ -202,77 +203,121 @@ inline Appended appended(const AttentionAppendProblem &p, const AttentionAppendO
   return held;
 }
 
-// Gradients of attention, dense as q, k and v are.
+// Gradients of attention, dense as q, k and v are; of a bias, of slopes and of sinks where the problem asks for them.
 struct Gradients {
-  std::vector<double> dq, dk, dv, dbias, dalibi;
+  std::vector<double> dq, dk, dv, dbias, dalibi, dsink;
 };
 
+namespace traversal {
+
+// One row of one head on its way back; weights and products are by keys.
+struct BackwardRow {
+  const tw_attention_backward_args &a;
+  const AttentionBackwardOperands &o;
+  Dtype type;
+  Scores<tw_attention_backward_args> scores;
+  int64_t i, kv;
+  std::vector<double> weight = {}, product = {}, along = {};  // the softmax, q . k, dout . v
+  double sink = 0;                                            // the softmax of the sink's column
+
+  double q(int64_t d) const {
+    return element(a.q, type, place(a.q_strides, scores.b, scores.s.first_row + i, scores.h, d));
+  }
+  double dout(int64_t d) const {
+    return element(a.dout, type, place(a.dout_strides, scores.b, scores.s.first_row + i, scores.h, d));
+  }
+  double k(int64_t j, int64_t d) const {
+    return element(a.k, type, place(a.k_strides, scores.b, scores.s.first_key + j, kv, d));
+  }
+  double v(int64_t j, int64_t d) const {
+    return element(a.v, type, place(a.v_strides, scores.b, scores.s.first_key + j, kv, d));
+  }
+  int64_t line() const { return (a.starts_q ? scores.s.first_row : scores.b * a.rows) + i; }
+  double dlse() const {
+    if (!o.dlse_at) return 0;
+    const int64_t head = a.starts_q ? scores.h * a.total_rows : (scores.b * a.heads_q + scores.h) * a.rows;
+    return element(o.dlse_at, Dtype::fp32, a.starts_q ? head + line() : head + i);
+  }
+  // False where the row sees nothing.
+  bool softmax() {
+    const size_t keys = size_t(scores.s.keys);
+    const double logit = o.sink_at ? element(o.sink_at, Dtype::fp32, scores.h) : -HUGE_VAL;
+    double most = logit, sum = 0;
+    weight.assign(keys, -HUGE_VAL), product.assign(keys, 0), along.assign(keys, 0);
+    for (int64_t j = 0; j < scores.s.keys; ++j) {
+      if (!scores.sees(i, j)) continue;
+      for (int64_t d = 0; d < a.head_qk; ++d) product[size_t(j)] += q(d) * k(j, d);
+      for (int64_t d = 0; d < a.head_v; ++d) along[size_t(j)] += dout(d) * v(j, d);
+      weight[size_t(j)] = scores.capped(product[size_t(j)]) + scores.added(i, j);
+      most = std::max(most, weight[size_t(j)]);
+    }
+    if (most == -HUGE_VAL) return false;
+    for (double &w : weight) w = std::exp(w - most), sum += w;
+    sum += sink = std::exp(logit - most);
+    for (double &w : weight) w /= sum;
+    return sink /= sum, true;
+  }
+  // The sum of p z (dout . v), less what the gradient of lse brings.
+  double delta() const {
+    double sum = -dlse();
+    for (int64_t j = 0; j < scores.s.keys; ++j)
+      if (weight[size_t(j)] != 0) sum += weight[size_t(j)] * scores.kept(i, j) * along[size_t(j)];
+    return sum;
+  }
+  void add_to(Gradients &g) const {
+    const double less = delta();
+    for (int64_t j = 0; j < scores.s.keys; ++j)
+      if (weight[size_t(j)] != 0) add_to(g, j, less);
+    if (!g.dsink.empty()) g.dsink[size_t(scores.h)] -= sink * less;
+  }
+
+ private:
+  void add_to(Gradients &g, int64_t j, double less) const {
+    const int64_t column = (a.starts_k ? scores.s.first_key : scores.b * a.keys) + j;
+    const double share = weight[size_t(j)], kept = scores.kept(i, j), cap = scores.capped(product[size_t(j)]);
+    const double ds = share * (kept * along[size_t(j)] - less);
+    const double slope = a.softcap > 0 ? ds * (1 - cap * cap / (a.softcap * a.softcap)) : ds;
+    for (int64_t d = 0; d < a.head_qk; ++d) {
+      g.dq[size_t((line() * a.heads_q + scores.h) * a.head_qk + d)] += a.scale * slope * k(j, d);
+      g.dk[size_t((column * a.heads_kv + kv) * a.head_qk + d)] += a.scale * slope * q(d);
+    }
+    for (int64_t d = 0; d < a.head_v; ++d)
+      g.dv[size_t((column * a.heads_kv + kv) * a.head_v + d)] += share * kept * dout(d);
+    if (a.dbias) g.dbias[size_t(scores.four(a.dbias_strides, i, j))] += ds;
+    g.dalibi[size_t(scores.h)] -= ds * scores.distance(i, j);
+  }
+};
+
+// Nothing yet, of the sizes of a problem's gradients.
+inline Gradients no_gradients(const tw_attention_backward_args &a, bool with_sinks) {
+  Gradients g;
+  const int64_t lines = a.starts_q ? a.total_rows : a.batch * a.rows,
+                keys = a.starts_k ? a.total_keys : a.batch * a.keys;
+  g.dq.assign(size_t(lines * a.heads_q * a.head_qk), 0), g.dk.assign(size_t(keys * a.heads_kv * a.head_qk), 0);
+  g.dv.assign(size_t(keys * a.heads_kv * a.head_v), 0), g.dalibi.assign(size_t(a.heads_q), 0);
+  g.dsink.assign(size_t(with_sinks ? a.heads_q : 0), 0);
+  const int64_t sizes[] = {a.batch, a.heads_q, a.rows, a.keys};
+  int64_t elements = 1;
+  for (int64_t i = 0; i < 4; ++i) elements = std::max(elements, a.dbias_strides[i] * sizes[i]);
+  g.dbias.assign(size_t(a.dbias ? elements : 0), 0);
+  return g;
+}
+
+}  // namespace traversal
+
+// Sinks and dlse count where operands have them.
 inline Gradients attention_backward(const AttentionBackwardProblem &p, const AttentionBackwardOperands &o) {
   char between[1];
   Gradients g;
   p.with_args(1, o, between, [&](const void *args) {
     const tw_attention_backward_args &a = *static_cast<const tw_attention_backward_args *>(args);
-    const int64_t lines = a.starts_q ? a.total_rows : a.batch * a.rows,
-                  keys = a.starts_k ? a.total_keys : a.batch * a.keys;
-    g.dq.assign(size_t(lines * a.heads_q * a.head_qk), 0), g.dk.assign(size_t(keys * a.heads_kv * a.head_qk), 0);
-    g.dv.assign(size_t(keys * a.heads_kv * a.head_v), 0), g.dalibi.assign(size_t(a.heads_q), 0);
-    int64_t bias_elements = 0;
-    for (int64_t i = 0; i < 4; ++i) {
-      const int64_t sizes[] = {a.batch, a.heads_q, a.rows, a.keys};
-      if (a.dbias) bias_elements = std::max(bias_elements, a.dbias_strides[i] * sizes[i]);
-    }
-    g.dbias.assign(size_t(a.dbias ? std::max<int64_t>(1, bias_elements) : 0), 0);
+    g = traversal::no_gradients(a, o.dsink_at != nullptr);
     for (int64_t b = 0; b < a.batch; ++b)
       for (int64_t h = 0; h < a.heads_q; ++h) {
-        const walk::Sequence s = walk::sequence(a, b);
-        const walk::Scores<tw_attention_backward_args> scores{a, p.dtype_bias(), s, b, h};
-        const int64_t kv = h / (a.heads_q / a.heads_kv);
+        const traversal::Sequence s = traversal::sequence(a, b);
         for (int64_t i = 0; i < s.rows; ++i) {
-          const int64_t line = (a.starts_q ? s.first_row : b * a.rows) + i;
-          const auto q = [&](int64_t d) {
-            return element(a.q, p.dtype(), walk::place(a.q_strides, b, s.first_row + i, h, d));
-          };
-          const auto dout = [&](int64_t d) {
-            return element(a.dout, p.dtype(), walk::place(a.dout_strides, b, s.first_row + i, h, d));
-          };
-          const auto k = [&](int64_t j, int64_t d) {
-            return element(a.k, p.dtype(), walk::place(a.k_strides, b, s.first_key + j, kv, d));
-          };
-          const auto v = [&](int64_t j, int64_t d) {
-            return element(a.v, p.dtype(), walk::place(a.v_strides, b, s.first_key + j, kv, d));
-          };
-          // The softmax of the row, then delta = sum of p z (dout . v).
-          std::vector<double> weight(size_t(s.keys), 0), product(size_t(s.keys), 0), along(size_t(s.keys), 0);
-          double most = -HUGE_VAL, sum = 0, delta = 0;
-          for (int64_t j = 0; j < s.keys; ++j) {
-            weight[size_t(j)] = -HUGE_VAL;
-            if (!scores.sees(i, j)) continue;
-            for (int64_t d = 0; d < a.head_qk; ++d) product[size_t(j)] += q(d) * k(j, d);
-            for (int64_t d = 0; d < a.head_v; ++d) along[size_t(j)] += dout(d) * v(j, d);
-            weight[size_t(j)] = scores.capped(product[size_t(j)]) + scores.added(i, j);
-            most = std::max(most, weight[size_t(j)]);
-          }
-          if (most == -HUGE_VAL) continue;
-          for (double &w : weight) w = std::exp(w - most), sum += w;
-          for (int64_t j = 0; j < s.keys; ++j) {
-            weight[size_t(j)] /= sum;
-            delta += weight[size_t(j)] * scores.kept(i, j) * along[size_t(j)];
-          }
-          for (int64_t j = 0; j < s.keys; ++j) {
-            const double share = weight[size_t(j)], kept = scores.kept(i, j);
-            if (share == 0) continue;
-            const double ds = share * (kept * along[size_t(j)] - delta), cap = scores.capped(product[size_t(j)]);
-            const double slope = a.softcap > 0 ? ds * (1 - cap * cap / (a.softcap * a.softcap)) : ds;
-            const int64_t column = (a.starts_k ? s.first_key : b * a.keys) + j;
-            for (int64_t d = 0; d < a.head_qk; ++d) {
-              g.dq[size_t((line * a.heads_q + h) * a.head_qk + d)] += a.scale * slope * k(j, d);
-              g.dk[size_t((column * a.heads_kv + kv) * a.head_qk + d)] += a.scale * slope * q(d);
-            }
-            for (int64_t d = 0; d < a.head_v; ++d)
-              g.dv[size_t((column * a.heads_kv + kv) * a.head_v + d)] += share * kept * dout(d);
-            if (a.dbias) g.dbias[size_t(scores.four(a.dbias_strides, i, j))] += ds;
-            g.dalibi[size_t(h)] -= ds * scores.distance(i, j);
-          }
+          traversal::BackwardRow row{a, o, p.dtype(), {a, p.dtype_bias(), s, b, h}, i, h / (a.heads_q / a.heads_kv)};
+          if (row.softmax()) row.add_to(g);
         }
       }
   });

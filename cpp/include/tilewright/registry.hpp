@@ -44,7 +44,7 @@ struct KernelKey {
   std::string digest, name, op, arch, signature, schedule, spec, library;
   bool fallback = false, estimated = false;
   bool copied = false;               // it serves problems in padded copies of their operands too,
-  std::vector<int64_t> grains = {};  // whose sizes are multiples of these
+  std::vector<int64_t> grains = {};  // made by these (GEMM: sizes are multiples of them)
 
   // A field of the signature or the schedule by its name: "forward", "128", "[384,128]", "true"; empty: it has none.
   std::string field(const std::string &name) const {
@@ -77,7 +77,7 @@ class Registry {
   }
   // A registry of a folder or file that `Registry.export()` of Python wrote, or of a bundle.
   static Registry open(const std::string &path) { return std::move(Registry().add(path)); }
-  // The same for a target: an arch, or "cuda" or "hip" for what the current device runs best.
+  // The same for a target: an arch, or "cpu", "cuda" or "hip" for what this CPU or the current device runs best.
   static Registry open(const std::string &path, const std::string &target) {
     return std::move(Registry(target).add(path));
   }

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 #define TW_RUNTIME_MAJOR 1 /* another one is refused */
-#define TW_RUNTIME_MINOR 4 /* a client takes its own and later ones */
+#define TW_RUNTIME_MINOR 5 /* a client takes its own and later ones */
 #define TW_RUNTIME_API __attribute__((visibility("default")))
 
 TW_RUNTIME_API int64_t tw_runtime_version(void); /* major << 16 | minor */
@@ -47,7 +47,7 @@ typedef struct tw_entry {
   const char *library;                     /* a file; empty where it is not built */
   int64_t fallback;                        /* not 0: it serves what no other kernel of its signature does */
   int64_t estimated;                       /* not 0: the selection library knows it */
-  const int64_t *grains;                   /* since 1.3: what sizes of copies are multiples of; null: it takes none */
+  const int64_t *grains;                   /* since 1.3: what its copies are made by; null: it takes none */
   int64_t grain_count;
 } tw_entry;
 TW_RUNTIME_API int64_t tw_registry_count(const tw_registry *registry);
@@ -158,6 +158,13 @@ TW_RUNTIME_API int tw_bundle_check(const char *path, int64_t *files);
 /* Rows of so many bytes, which begin `to_pitch` and `from_pitch` bytes apart, within the device's memory; queued. */
 TW_RUNTIME_API int tw_device_copy_rows(tw_device *device, void *to, int64_t to_pitch, const void *from,
                                        int64_t from_pitch, int64_t bytes, int64_t rows, void *stream);
+
+/* Since 1.5. */
+
+/* Calls `visit` with the place of each kernel that a lock file pins for a problem: its own, or where it has none those of
+ * its family.  Whether they serve it is not looked at. */
+TW_RUNTIME_API int tw_pinned(const tw_registry *registry, const tw_problem *problem,
+                             void (*visit)(void *context, int64_t kernel), void *context);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@ struct TimingOptions {
   int64_t repeat = 11;       // measurements, of which the median is taken
   int64_t batch = 1;         // runs of a measurement; several hide what a launch and a wait for a GPU take
   int64_t flush_bytes = 0;   // of other memory written before each measurement: more than the last cache makes it cold
-  double least_seconds = 0;  // measurements go on until they took so long together
+  double least_seconds = 0;  // measurements go on until they took so long together; up to a day
 };
 
 // Seconds of one run.
@@ -25,6 +25,8 @@ struct Timing {
 
 namespace detail {
 
+constexpr double kLongest = 86400;  // a day: more would hardly be meant, and infinity or NaN has no end
+
 // `run` queues or makes a run, `wait` ends when all are done, `flush` writes over caches.
 template <class Run, class Wait, class Flush>
 Timing timed(const TimingOptions &options, Run run, Wait wait, Flush flush) {
@@ -32,6 +34,10 @@ Timing timed(const TimingOptions &options, Run run, Wait wait, Flush flush) {
     throw request_error("timing-options", std::to_string(options.repeat),
                         "no measurement is asked for, or a number of runs or bytes is negative",
                         "use repeat and batch of 1 or more");
+  if (!(options.least_seconds >= 0 && options.least_seconds <= kLongest))
+    throw request_error("timing-options", std::to_string(options.least_seconds),
+                        "measurements that take " + std::to_string(options.least_seconds) + " seconds together",
+                        "use 0 to 86400 least_seconds");
   for (int64_t i = 0; i < options.warmup; ++i) run();
   wait();
   std::vector<double> times;

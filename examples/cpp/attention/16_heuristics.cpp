@@ -8,9 +8,9 @@ EXAMPLE(heuristics) {
     return tile.empty() ? int64_t(0) : tile[0];
   };
   tw::Dispatcher mine(example.dispatcher.registry());
-  int asked = 0;
+  int query = 0;
   mine.heuristic([&](const tw::Described &problem, const std::vector<tw::Candidate> &serving) -> int64_t {
-    ++asked;
+    ++query;
     const int64_t rows = problem.values[4];  // seqlen_q, by its place among the names
     if (rows > 16) return -1;
     int64_t best = 0;
@@ -31,5 +31,5 @@ EXAMPLE(heuristics) {
     example.expect("who decided", plan.selection().tier == tier);
   }
   mine.plan(tw::AttentionProblem(1, 4, 4, 80, 64));  // a plan that is kept asks nobody
-  example.expect("asked once a problem", asked == (example.has_kernels(tw::AttentionProblem(1, 4, 4, 80, 64)) ? 2 : 0));
+  example.expect("asked once a problem", query == (example.has_kernels(tw::AttentionProblem(1, 4, 4, 80, 64)) ? 2 : 0));
 }

@@ -12,9 +12,9 @@ EXAMPLE(split_kv) {
     example.run(plan, operands);
     say(splits, " splits, stages: ", plan.stage_count());
     example.expect("stages", plan.stage_count() == (splits > 1 ? 2 : 1));
-    std::vector<double> sums;
-    example.check("  o", qkv.o, tw::reference::attention(problem, operands(on_host), &sums));
-    if (splits > 1) example.check("  lse", lse, sums);
+    std::vector<double> accum;
+    example.check("  o", qkv.o, tw::reference::attention(problem, operands(on_host), &accum));
+    if (splits > 1) example.check("  lse", lse, accum);
   }
 
   // What the second stage does, between two calls: o = (e^lse0 o0 + e^lse1 o1) / (e^lse0 + e^lse1).  So keys may lie in

@@ -13,9 +13,9 @@ EXAMPLE(dropout_gqa_lse) {
     return [&, seed](auto at) { return qkv.operands(at).lse(at(lse)).dropout(chance, seed); };
   };
   const auto plan = example.plan_and_run(problem, drop(42));
-  std::vector<double> sums;
-  example.check("o", qkv.o, tw::reference::attention(problem, drop(42)(on_host), &sums));
-  example.check("lse", lse, sums);
+  std::vector<double> accum;
+  example.check("o", qkv.o, tw::reference::attention(problem, drop(42)(on_host), &accum));
+  example.check("lse", lse, accum);
 
   // The same seed drops the same entries, another one others; lse knows nothing of it.
   const std::vector<float> first = qkv.o.host, first_lse = lse.host;

@@ -1,4 +1,4 @@
-// Registries for different purposes beside each other: one that is strict, one with a fallback only.
+// Registries for different purposes beside each other: one that is strict, one of plain loops only.
 #include "../example.hpp"
 
 EXAMPLE(several_registries) {
@@ -19,7 +19,7 @@ EXAMPLE(several_registries) {
   // Only the plain loops: slow, short, easy to trust.
   tw::Registry plain;
   for (const tw::KernelKey &key : all.matching(problem))
-    if (key.fallback) plain.add(key.library);
+    if (key.field("pipeline") == "loops") plain.add(key.library);
   const tw::Dispatcher trusted(plain);
   const auto loops = trusted.first_fit(problem, operands(on_host));
   say("trusted: ", loops.selection().kernel.name, " (", loops.selection().tier, ")");

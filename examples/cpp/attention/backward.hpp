@@ -18,10 +18,10 @@ struct Backward {
         dv(blank(int64_t(v.size()))) {
     tw::AttentionOperands operands = tw::AttentionOperands().q(q.data()).k(k.data()).v(v.data()).o(out.data());
     if (more) more(operands);
-    std::vector<double> sums;
-    const std::vector<double> exact = tw::reference::attention(p, operands, &sums);
+    std::vector<double> accum;
+    const std::vector<double> exact = tw::reference::attention(p, operands, &accum);
     for (size_t i = 0; i < exact.size(); ++i) out.host[i] = float(exact[i]);
-    for (size_t i = 0; i < sums.size(); ++i) lse.host[i] = float(sums[i]);
+    for (size_t i = 0; i < accum.size(); ++i) lse.host[i] = float(accum[i]);
   }
   template <class At> tw::AttentionBackwardOperands operands(At at) {
     return tw::AttentionBackwardOperands()

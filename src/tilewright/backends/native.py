@@ -32,7 +32,7 @@ class Described(NamedTuple):
 class SelectionSource:
     """What the library of a set is made of."""
 
-    space: str  # the C++ namespace with Asked, Rates and Arch
+    space: str  # the C++ namespace with Query, Rates and Arch
     prepared: str  # the C++ class that is made of a problem's numbers, once a question
     headers: tuple[str, ...]
     families: Mapping[str, str]  # name to the C++ namespace with Schedule, limits and seconds

@@ -5,10 +5,10 @@ Jinja and compiling a template takes longer than all the rest of that.  What is 
 
     {{ value }}    {% if value %} {% else %} {% endif %}    {% for name, ... in value %} {% else %} {% endfor %}
 
-where a value is a name, `.field`, `[0]`, `.method()`, a text, a number, a tuple, `value|capitalize`, or
-`value if value == value else value`.  They mean what they mean to Jinja with `trim_blocks`, `keep_trailing_newline` and
-strict names.  A template with anything else is none of ours to fill, and whatever goes wrong in filling is for Jinja to
-report (`Unfilled`).
+where a value is a name, `.field`, `[0]`, `.method()`, a text, a number, a tuple, `value|capitalize`,
+`value if value == value else value`, or of a loop `loop.first` and `loop.last`.  They mean what they mean to Jinja with
+`trim_blocks`, `keep_trailing_newline` and strict names.  A template with anything else is none of ours to fill, and
+whatever goes wrong in filling is for Jinja to report (`Unfilled`).
 """
 
 from __future__ import annotations
@@ -152,15 +152,15 @@ def _choice(value: Value, then: Sequence[Part], otherwise: Sequence[Part]) -> Pa
 
 def _loop(targets: Sequence[str], value: Value, then: Sequence[Part], otherwise: Sequence[Part]) -> Part:
     def written_for(names: dict[str, Any], written: list[str]) -> None:
-        inner, any_item = dict(names), False
-        for item in value(names):
-            any_item = True
+        inner, items = dict(names), tuple(value(names))
+        for at, item in enumerate(items):
+            inner["loop"] = {"first": at == 0, "last": at == len(items) - 1}
             if len(targets) == 1:
                 inner[targets[0]] = item
             else:
                 inner.update(zip(targets, item, strict=True))
             _write(then, inner, written)
-        if not any_item:
+        if not items:
             _write(otherwise, names, written)
 
     return written_for
@@ -269,8 +269,19 @@ class _Expression:
             return lambda names: literal
         if kind == "(":
             return self._tuple()
+        if self._is("loop"):
+            return self._of_loop()
         name = self._name()
         return lambda names: names[name]
+
+    def _of_loop(self) -> Value:
+        """`loop.first` or `loop.last`, which nothing may follow: the rest of what Jinja knows of a loop is not here."""
+        self._take("name", "loop")
+        self._take(".")
+        field = str(self._take("name"))
+        if field not in ("first", "last"):
+            raise Unfilled(f"loop.{field}")
+        return lambda names: names["loop"][field]
 
     def _tuple(self) -> Value:
         self._take("(")

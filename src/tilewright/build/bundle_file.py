@@ -251,16 +251,25 @@ def _misshapen(data: Mapping[str, Any]) -> str:
             return repr(name)
     if not all(_has(facts, _FACTS) for facts in data["files"].values()):
         return "'files'"
+    for row in data.get("coverage", []):
+        stages = row.get("stages", [])
+        if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
+            return "'coverage'"
     assert isinstance(targets, dict)
+    unlisted = set[str]()
     for target, part in targets.items():
         kernels = part.get("kernels") if isinstance(part, dict) else None
         if not isinstance(kernels, list) or not _has(part, {"backend": str, "registry": str}):
             return f"'targets.{target}'"
         if not all(_has(kernel, _KERNEL) for kernel in kernels):
             return f"'targets.{target}.kernels'"
+        unlisted |= {part["registry"], *(kernel["file"] for kernel in kernels)} - data["files"].keys()
     named = [*data["selection"].values(), *(row for name in ("support", "models", "locks", "records")
              for row in data.get(name, []))]  # fmt: skip
-    return "" if all(_has(row, _NAMED_FILE) for row in named) else "'selection', 'models', 'locks' or 'records'"
+    if not all(_has(row, _NAMED_FILE) for row in named):
+        return "'selection', 'models', 'locks' or 'records'"
+    unlisted |= {row["file"] for row in named} - data["files"].keys()
+    return f"'files': it lists no {min(unlisted):.80}" if unlisted else ""
 
 
 def _has(row: Any, fields: Mapping[str, type]) -> bool:

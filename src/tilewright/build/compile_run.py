@@ -148,15 +148,15 @@ class CompileRun:
         self.run.emit(events.BuildFailed(request.name, error.message, ""))
 
     def _publish_as_promised(self, request: Request, compiled: Compile, outcome: Outcome, work: Path) -> None:
-        from tilewright.build.promises import code_model, demand_kept  # which load what reads code: calls do without
+        from tilewright.build.promises import demand_kept, read_code  # which load what reads code: calls do without
 
         try:
             read: dict[str, Any] = {"promises": demand_kept(request.spec, compiled.output)}
+            read |= read_code(request.spec, compiled.output)
         except InspectionError as error:
+            error.digest = request.digest
             self._refuse(request, error)
             return
-        if (model := code_model(request.spec, compiled.output)) is not None:
-            read["code_model"] = model
         self._publish(request, compiled, outcome, work, read)
 
     def _publish(

@@ -1,10 +1,13 @@
-"""No library is published whose code is not what its spec promises.
+"""No library is published whose code is not what its spec promises, or that reads a register too early.
 
 A kernel that multiplies without the matrix instructions of its arch, or loads without the copies it was
 written for (TMA, cp.async), computes the right numbers, only many times slower, and nothing else would
 ever say so.  The disassembler of the toolchain or of the system is asked, which takes some hundredths
 of a second.  Where there is none, or it cannot read the code, or does not know the instructions that
 were promised, the kernel is published and its manifest says so: what cannot be decided is not wrong.
+
+The same for waits, which no test without the GPU would miss: compilers count wait states along the path they come to
+first, which need not be the shortest.
 """
 
 from __future__ import annotations
@@ -47,23 +50,27 @@ def demand_kept(spec: KernelSpec | None, library: Path) -> str:
     return _long_look(owner, spec, library)
 
 
-def code_model(spec: KernelSpec | None, library: Path) -> Mapping[str, Any] | None:
-    """What the manifest says of a kernel's main loop, where the backend has a model of it."""
-    if spec is None or not spec_multiplies(spec):
-        return None
+def read_code(spec: KernelSpec | None, library: Path) -> Mapping[str, Any]:
+    """What the manifest says of waits and of a main loop's model; InspectionError where a wait is missing.
+
+    Nothing of a backend that reads no such thing from its code.
+    """
+    if spec is None:
+        return {}
     owner: Any = backend(arch_by_name(spec.arch).backend)
+    if not hasattr(owner, "read_code"):
+        return {}
     try:
-        model: Mapping[str, Any] | None = owner.code_model(library, spec) if hasattr(owner, "code_model") else None
-    except InspectionError:  # compressed code that this Python cannot read
-        return None
-    except Exception as error:  # a listing that the model's reader does not know: the kernel is as good without
-        events.emit(events.Warned("code-model", f"{spec.name} has no model of its main loop: {error!r}"))
-        return None
-    return model
-
-
-def spec_multiplies(spec: KernelSpec) -> bool:
-    return bool(backend(arch_by_name(spec.arch).backend).promises(spec).multiply)
+        facts: Mapping[str, Any] = owner.read_code(library, spec)
+    except InspectionError as error:
+        if error.rule == "missing-wait":
+            raise
+        return {"waits": _undecided(error.message)}  # compressed code that this Python cannot read
+    except Exception as error:  # a listing that the reader does not know
+        message = f"{spec.name} has no model of its main loop, and its waits are not checked: {error!r}"
+        events.emit(events.Warned("code-model", message))
+        return {"waits": _undecided(f"the listing cannot be read: {error!r}")}
+    return facts
 
 
 def _long_look(owner: Backend, spec: KernelSpec, library: Path) -> str:

@@ -181,13 +181,15 @@ class Store:
             self._format_known = True
             return
         try:
+            if kind := jsontext.not_a_file(place):
+                raise self._not_a_file(place, kind)
             data = jsontext.loads(jsontext.read(place))
             schema = data.get("schema") if isinstance(data, dict) else "unreadable"
         except FileNotFoundError:
             return
         except PermissionError:
             raise self._unreadable(place) from None
-        except (ValueError, IsADirectoryError):
+        except ValueError:
             schema = "unreadable"
         except OSError as error:
             raise store_error(error, self.root, "reading it") from error
@@ -256,6 +258,16 @@ class Store:
             raise self._corrupt(key, f"of {path.name}, {error}") from None
         if not isinstance(facts, dict) or hashlib.sha256(data).hexdigest() != facts.get("sha256"):
             raise self._corrupt(key, f"{path.name} is not what was published (its digest differs)")
+
+    @staticmethod
+    def _not_a_file(place: Path, kind: str) -> StoreError:
+        return StoreError(
+            f"{place} in the kernel store is {kind}, where a file says which version wrote the store",
+            rule="store-format-file",
+            value=str(place),
+            remedy="remove it: the store writes the file again and keeps its kernels; or set TILEWRIGHT_CACHE_DIR "
+            "to another place",
+        )
 
     @staticmethod
     def _unreadable(place: Path) -> StoreError:

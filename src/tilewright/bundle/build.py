@@ -131,10 +131,19 @@ def _targets(wish: Wish) -> list[str]:
             value="",
             remedy="give --problems, --record, --pool or --lock",
         )
+    for name, setting in (("--filter", wish.expression), ("--limit", wish.limit)):
+        if setting and not wish.pools:
+            raise RequestError(
+                f"{name} {setting!r} chooses among the kernels of a pool, and no pool is named",
+                rule="bundle-filter",
+                value=setting,
+                remedy=f"give --pool, or leave {name} out: of problems, the kernels that serve them are taken",
+            )
     for name, value in (("loss", wish.loss), ("max-size", wish.max_bytes)):
         if value is not None and not 0 <= value < float("inf"):
             raise RequestError(f"{name} is {value}", rule="bundle-loss", value=value, remedy="give 0 or more")
-    return list(dict.fromkeys(resolve_target(name, to_run=False).name for name in wish.targets))
+    # In an order of their own: bytes depend on which targets are named, not on how.
+    return sorted({resolve_target(name, to_run=False).name for name in wish.targets})
 
 
 def demand_compilers(targets: Iterable[str]) -> None:

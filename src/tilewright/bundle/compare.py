@@ -72,5 +72,5 @@ def _problems(manifest: Mapping[str, Any]) -> dict[str, str]:
         f"{row.get('text')} on {row.get('target')}, {row.get('threads') or 'any'} threads": (
             f"{tier_text(row)} {loss_text(row)} {kernels_text(row)}"
         )
-        for row in manifest["coverage"]
+        for row in manifest.get("coverage", [])
     }

@@ -9,16 +9,32 @@ from typing import Any
 from tilewright.build.bundle_file import BundleFile
 from tilewright.bundle.build import size_text
 from tilewright.bundle.plan import covered
+from tilewright.errors import RequestError
 
 Row = Mapping[str, Any]
+
+
+def bundle_rows(bundle: BundleFile) -> list[Row]:
+    rows: list[Row] = bundle.manifest.get("coverage", [])
+    return rows
 
 
 def rows_of(bundle: BundleFile, targets: Iterable[str] = (), op: str = "") -> list[Row]:
     """The coverage of a bundle, of some targets and an op where these are named."""
     wanted = set(targets)
+    there = {"targets": set(bundle.manifest["targets"]), "problems of": {row.get("op") for row in bundle_rows(bundle)}}
+    for what, names in (("targets", wanted), ("problems of", {op} - {""})):
+        unknown = sorted(names - there[what])
+        if unknown:
+            raise RequestError(
+                f"the bundle {bundle.path} has no {what} {', '.join(unknown)}",
+                rule="bundle-target" if what == "targets" else "bundle-op",
+                value=unknown[0],
+                remedy=f"it has {', '.join(sorted(map(str, there[what]))) or 'none'}",
+            )
     return [
         row
-        for row in bundle.manifest["coverage"]
+        for row in bundle_rows(bundle)
         if (not wanted or row.get("target") in wanted) and (not op or row.get("op") == op)
     ]
 

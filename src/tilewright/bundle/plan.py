@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext, ops, settings
-from tilewright.dispatch import locks
+from tilewright.dispatch import locks, refused
 from tilewright.dispatch.registry import Registry
 from tilewright.dispatch.selection import Selection
 from tilewright.errors import RequestError, TilewrightError, nearest, shown
@@ -261,12 +261,21 @@ def _stage(planned: Plan, restricted: Registry, stage: Any, threads: int, chosen
     if spec.digest not in chosen:
         part |= {"tier": "", "why": f"{spec.name} would serve it, and is not in the bundle"}
     elif selected.tier not in WHOLE:
-        part["why"] = selected.reason
+        part["why"] = _why_fallback(planned, selected) if selected.tier == "fallback" else selected.reason
     times = planned.times[threads, stage]
     best = min(times.values())
     if part["tier"] in WHOLE and spec.digest in times and best > 0:
         part["loss"] = round(times[spec.digest] / best - 1, 6)
     return part
+
+
+def _why_fallback(planned: Plan, selected: Selection) -> str:
+    """What is missing: kernels of the bundle, or any on this target."""
+    spec = selected.spec
+    others = ops.op(spec.op).candidates(spec.signature, planned.target)
+    if all(other.digest == spec.digest for other in others):
+        return refused.no_other(spec)
+    return "no kernel of the bundle serves it as it is"
 
 
 def covered(row: Mapping[str, Any]) -> bool:

@@ -34,6 +34,13 @@ def write_wheel(bundle: Path, folder: Path, *, name: str = "", version: str = "0
                 remedy="give letters, digits and dashes, and a version such as 1.2.0",
             )
     module = re.sub(r"[-_.]+", "_", name).lower()
+    if module == "tilewright":
+        raise RequestError(
+            f"--name {name!r} is Tilewright's own: its package would be written over",
+            rule="wheel-name",
+            value=name,
+            remedy="give another, such as my-model-kernels",
+        )
     info, tag = f"{module}-{version}.dist-info", f"py3-none-linux_{host}"
     files = {
         f"{module}/__init__.py": b'"""Kernels for Tilewright, which finds the file beside this one."""\n',

@@ -186,10 +186,37 @@ def _folded(line: str, width: int) -> list[str]:
     return [line.rstrip() for line in lines if line.strip()]
 
 
+def demand_values(command: Any, words: Sequence[str]) -> None:
+    """Raise where an option that takes a value is followed by another option, which would be read as its value."""
+    options = {name: param for param in command.params for name in param.opts if name.startswith("-")}
+    rest = iter(words[: words.index("--")] if "--" in words else words)
+    for word in rest:
+        if not word.startswith("-") and not command.allow_interspersed_args:
+            return  # the words of another program
+        option = options.get(word)
+        if option is None or getattr(option, "is_flag", False) or getattr(option, "count", False):
+            continue
+        following = next(rest, None)
+        if following in options:
+            meaning = str(getattr(option, "help", "")).rstrip(".")
+            raise RequestError(
+                f"{word} takes a value, and the option {following} follows it",
+                rule="option-value",
+                value=word,
+                remedy=f"write the value after {word} ({meaning}), or leave it out",
+            )
+
+
 class Summaries(typer.core.TyperGroup):
     """A group of commands whose help lists them under titles, with summaries that are never cut."""
 
     titles: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not isinstance(command, typer.core.TyperGroup):
+            demand_values(command, rest)
+        return name, command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         left = dict.fromkeys(self.list_commands(ctx))

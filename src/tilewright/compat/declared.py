@@ -49,6 +49,11 @@ _AXES = {
     "conv": {"dtype": "datatypes", "direction": "variants", "dims": "spatial", "elementwise": "epilogues",
              "num_d": "num_d"},
 }  # fmt: skip
+# What a signature is of where it does not say so, on every arch.
+_PLAIN: dict[str, dict[str, Any]] = {
+    "gemm": {"datatypes": "fp32", "layouts": "rrr"},
+    "conv": {"datatypes": "fp32", "variants": "forward", "spatial": 2},
+}
 # What ANY stands for in a signature; nothing: what the others make of it.
 _EVERY: dict[str, tuple[Any, ...]] = {
     "datatypes": ("fp32", "fp16", "bf16"), "layouts": LAYOUTS, "variants": VARIANTS, "spatial": DIMENSIONS,
@@ -138,15 +143,17 @@ def specs_of(declared: Declared, arch: str) -> tuple[KernelSpec, ...]:
 
 
 def _axes(declared: Declared) -> dict[str, Any]:
-    """What the pool is asked for: of `ANY` all values there are; what is not said is left to it."""
+    """What the pool is asked for: of `ANY` all values there are; what is not said is plain."""
     if declared.op == "attention":
         return _attention_axes(declared)
     names = _AXES[declared.op]
     fields = {names[name]: _value(value) for name, value in declared.signature.items() if name in names}
     if fields.get("spatial") == 1:  # such problems run on kernels of two dimensions
         fields["spatial"] = 2
+    if declared.op == "gemm" and "epilogues" in fields:  # without fused work, a GEMM is of another variant
+        fields["variants"] = ("standard", "multi_d")
     every = {name: _EVERY[name] if value in (ANY, ANY_NUMBER) else value for name, value in fields.items()}
-    return {name: value for name, value in every.items() if value}
+    return {name: value for name, value in {**_PLAIN[declared.op], **every}.items() if value != ()}
 
 
 def _attention_axes(declared: Declared) -> dict[str, Any]:

@@ -260,7 +260,7 @@ class Locked:
 
     def _of_family(self, op: Op, problem: Any, family: tuple[Pin, ...], where: Where | None) -> Selection | None:
         """The lowest estimate among the kernels of the family, in padded copies where none takes it as it is."""
-        serving: list[tuple[bool, float, str, KernelSpec, Any]] = []
+        serving: list[tuple[bool, float, str, KernelSpec, Any, float]] = []
         reasons: list[str] = []
         for pin in family:
             spec = spec_of(op, pin)
@@ -273,9 +273,9 @@ class Locked:
                 reasons.append(f"{pin.kernel}: {unfit or '; '.join(refusals)}")
                 continue
             seconds = self.estimate(spec, larger or problem)
-            serving.append((larger is not None, _comparable(seconds), spec.digest, spec, larger))
+            serving.append((larger is not None, _comparable(seconds), spec.digest, spec, larger, seconds))
         if serving:
-            _, seconds, _, spec, larger = min(serving, key=lambda row: row[:3])
+            _, _, _, spec, larger, seconds = min(serving, key=lambda row: row[:3])
             pinned = f"{counted(len(family), 'kernel')} that {self.path} pins for {family[0].family} problems"
             reason = f"the lowest estimate of {pinned}"
             return Selection(spec, "locked", reason, seconds, larger)

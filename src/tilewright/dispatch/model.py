@@ -65,7 +65,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Query:
     """What a question to a model is about, beside kernels."""
 
     problem: Any
@@ -193,18 +193,18 @@ class Model:
             return predicted if isinstance(predicted, str) else self._beside(predicted, list(new), estimates)
         return self.outside(query) or self._beside(self.seconds(query, pool, self.near(known)), list(new), estimates)
 
-    def _query(self, pool: Pool, problem: Any, units: int, estimates: Array) -> Asked:
+    def _query(self, pool: Pool, problem: Any, units: int, estimates: Array) -> Query:
         """A question with its features, by the selection library where that knows the op's."""
         sets = self._by_sets
         native = self._filler(pool, units, sets) if sets is not None else None
         if sets is None or native is None:
-            return Asked(problem, units, self.frame.of_problem(problem), estimates)
+            return Query(problem, units, self.frame.of_problem(problem), estimates)
         desk = sets.desk(len(self.frame.problem_columns), self._kept(pool, sets), self.frame.both_count)
         native.fill(problem, desk.question.problem, desk.question.both)
         self.frame.put_words(problem, desk.problem)
         if self.frame.estimated:
             np.divide(estimates, estimates.min(), out=desk.both[-1])
-        return Asked(problem, units, desk.problem, estimates, desk)
+        return Query(problem, units, desk.problem, estimates, desk)
 
     def _filler(self, pool: Pool, units: int, sets: BySets) -> Features | None:
         """What fills in features of some kernels; None where the selection library does not know these columns."""
@@ -222,7 +222,7 @@ class Model:
         native = self._filler(pool, units, sets) if sets is not None and not self._other_units(units) else None
         return None if sets is None or native is None else (sets, self._kept(pool, sets), native)
 
-    def _predicted(self, query: Asked, desk: Desk, pool: Pool) -> Array | str:
+    def _predicted(self, query: Query, desk: Desk, pool: Pool) -> Array | str:
         """`outside` and `seconds` in one question to the library."""
         sets, card, (low, high) = self._by_sets, self.card, self.range_places
         assert sets is not None
@@ -271,7 +271,7 @@ class Model:
             strange = self._strange[spec.digest] = f"it has not seen {', '.join(new)}" if new else ""
         return strange
 
-    def outside(self, query: Asked) -> str:
+    def outside(self, query: Query) -> str:
         """Which feature of a problem lies beyond its training; empty where none does."""
         (low, high), first = self._range, query.features
         beyond = (first < low) | (first > high)
@@ -297,7 +297,7 @@ class Model:
         places: Array = (estimates <= self.card.far * estimates.min()).nonzero()[0]
         return places
 
-    def seconds(self, query: Asked, pool: Pool, near: Array) -> Array:
+    def seconds(self, query: Query, pool: Pool, near: Array) -> Array:
         """Of all kernels; those it was not asked about take for ever."""
         seconds = np.full(len(pool.specs), np.inf)
         with np.errstate(all="ignore"):
@@ -307,7 +307,7 @@ class Model:
             seconds[near] = rough(self.card.rough, query.problem) * np.exp(scores)
         return seconds
 
-    def _scores(self, query: Asked, pool: Pool, near: Array) -> Array:
+    def _scores(self, query: Query, pool: Pool, near: Array) -> Array:
         sets = self._by_sets
         if sets is None:
             guessed = None if query.estimates is None else query.estimates[near]  # the lowest is among them
@@ -370,9 +370,12 @@ def ask(
     estimates: Sequence[float],
     device: Mapping[str, Any],
 ) -> Verdict:
-    """What the first model that knows these kernels says; else why none does."""
+    """What the first model that knows these kernels says; else why the first that was trained for their arch does not.
+
+    Models of other archs are passed over without a word: every target would name those of some other device.
+    """
     guessed = np.asarray(estimates, np.float64)
-    whys: dict[bool, str] = {}
+    why_not = ""
     for model in models:
         if model.card.op != problem.op:
             continue
@@ -380,10 +383,9 @@ def ask(
         if not isinstance(predicted, str):
             unseen = model.frame.pool(specs, units).new
             return Verdict(predicted, model.card.sigma, model.name, unseen=unseen)
-        # What a model for this arch lacks says more than that another is for another.
-        mine = any(spec.arch in model.card.targets for spec in specs)
-        whys[mine] = whys.get(mine) or f"the model {model.name} is not used: {predicted}"
-    return Verdict(why_not=whys.get(True) or whys.get(False, ""))
+        if not why_not and any(spec.arch in model.card.targets for spec in specs):
+            why_not = f"the model {model.name} is not used: {predicted}"
+    return Verdict(why_not=why_not)
 
 
 Voices = tuple[tuple[Model, Pool], ...]

@@ -12,7 +12,7 @@ from tilewright.backends.base import backend
 from tilewright.dataclass import NamedTuple
 from tilewright.dispatch import built
 from tilewright.dispatch.selection import Candidate, Known, Selection, behind
-from tilewright.errors import UnknownNameError
+from tilewright.errors import UnknownNameError, counted
 from tilewright.ops.base import KernelSpec, Op
 from tilewright.runtime.requests import Where
 
@@ -36,6 +36,15 @@ def _remarks(spec: KernelSpec) -> list[str]:
     except UnknownNameError:  # a library that a person built: the backend makes none of this op
         return []
     return list(kernels.remarks(spec)) if hasattr(kernels, "remarks") else []
+
+
+def source(candidates: int, in_registry: int, registered: bool) -> str:
+    """Where the candidates of a signature come from."""
+    if not registered:
+        return f"{counted(candidates, 'default candidate')} of the op, compiled on first use"
+    if not in_registry:
+        return f"{counted(candidates, 'kernel')} with the signature in bundles in force"
+    return f"{candidates} of {in_registry} registered kernels have the signature"
 
 
 def note(by: Comparison, spec: KernelSpec, where: Where | None) -> Candidate:

@@ -57,8 +57,8 @@ def as_fallback(op: Op, problem: Any, chosen: Selection, strict: bool) -> Select
         return chosen
     if chosen.spec.digest != op.fallback_spec(chosen.spec.signature, chosen.spec.arch).digest:
         return chosen
-    what = f"{chosen.spec.signature.label()} on {chosen.spec.arch}"
     if strict:
+        what = f"{chosen.spec.signature.label()} on {chosen.spec.arch}"
         raise NoKernelError(
             f"no kernel for {problem.describe()}: {STRICT}; the op has only the fallback kernel for {what}",
             rule="no-kernel",
@@ -66,7 +66,12 @@ def as_fallback(op: Op, problem: Any, chosen: Selection, strict: bool) -> Select
             remedy="register a kernel for it (Registry.add), ask for another dtype, layout or target, "
             "or allow fallbacks (strict=False)",
         )
-    return replace(chosen, tier="fallback", reason=f"the op has no other kernel for {what}")
+    return replace(chosen, tier="fallback", reason=no_other(chosen.spec))
+
+
+def no_other(fallback: KernelSpec) -> str:
+    """Why the fallback kernel serves a problem, where nothing else could on its arch."""
+    return f"the op has no other kernel for {fallback.signature.label()} on {fallback.arch}"
 
 
 def other_signature(spec: KernelSpec, wanted: Sequence[Any]) -> NoKernelError:

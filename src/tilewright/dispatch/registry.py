@@ -33,9 +33,10 @@ from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
 from tilewright.dispatch.judged import MOST_JUDGES, Judges, Kind
 from tilewright.dispatch.records import records
+from tilewright.dispatch.rejected import AnotherChoice, Rejected
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
 from tilewright.dispatch.states import State, States
-from tilewright.errors import NoKernelError, ProblemError, RequestError, counted
+from tilewright.errors import NoKernelError, ProblemError, RequestError
 from tilewright.lru import LruCache
 from tilewright.ops.base import KernelSpec, Op, SelectionRule
 from tilewright.runtime import calls, fast_path, untracked
@@ -76,6 +77,7 @@ class Registry:
         self._by_signature: dict[Any, tuple[KernelSpec, ...]] = {}
         self._selections: LruCache[Any, Selection] = LruCache(lambda: MOST_REMEMBERED)
         self._judges = Judges(self._backend)
+        self._rejected = Rejected()
         self._kinds: dict[Any, Kind] = {}  # by state and signature
         self._legal: Any = None  # the problem that last broke no rule: a selection asks more than once
         self._states = States(self._forget)
@@ -275,11 +277,11 @@ class Registry:
     def _selected(self, op: Op, problem: Any, state: State, where: Where | None) -> Selection:
         """The same in a state of settings and files, worked out anew: plans are kept, with what was chosen."""
         now = state.settings
-        chosen = self._choose(op, problem, state, where)
+        chosen = self._rejected.noted(self._choose(op, problem, state, where))
         if now.rule:
             chosen = selection_rules.with_note(chosen, now.rule)
         if now.missing != "compile":
-            others = self._others(problem, state.threads, state.strict, where)
+            others = self._others(problem, state.threads, state.strict, self._rejected.where(where))
             chosen = missing.served(problem, chosen, others, self)
         if events.active(now):
             events.emit(events.Selected(problem.describe(), chosen.name, chosen.tier, chosen.reason))
@@ -321,6 +323,7 @@ class Registry:
         locked: Selection | None = None if lock is None else lock.selection(op, problem, self.arch.name, where)
         if locked is not None:
             return locked
+        where = self._rejected.where(where)  # what is pinned is not replaced
         candidates, registered = self._candidates(op, signature)
         judge = self._judges.judge_for(op, signature, candidates, registered)
         if where is not None:
@@ -430,7 +433,7 @@ class Registry:
         return Explanation(problem, self.target, count, strict, each, (), whole, decided, words, (), parts, way=way)
 
     def _explain_stage(self, problem: Any, count: int, strict: bool, where: Where | None) -> Explanation:
-        now, op = settings.current(), ops.op(problem.op)
+        now, op, where = settings.current(), ops.op(problem.op), self._rejected.where(where)
         self._demand_legal_problem(op, problem)
         signature = op.signature_of(problem)
         candidates, registered = self._candidates(op, signature)
@@ -458,12 +461,7 @@ class Registry:
         listed = [notes.note(by, spec, where) for spec in candidates]
         if chosen is not None and all(spec.digest != chosen.spec.digest for spec in candidates):
             listed.append(notes.note(by, chosen.spec, None))
-        if registered and not self._specs:
-            source = f"{counted(len(candidates), 'kernel')} with the signature in bundles in force"
-        elif registered:
-            source = f"{len(candidates)} of {len(self._specs)} registered kernels have the signature"
-        else:
-            source = f"{counted(len(candidates), 'default candidate')} of the op, compiled on first use"
+        source = notes.source(len(candidates), len(self._specs), registered)
         return Explanation(
             problem,
             self.arch.name,
@@ -502,6 +500,8 @@ class Registry:
         while True:
             try:
                 return self._plan(request, spec, tried)
+            except AnotherChoice:
+                self._forget()
             except (ProblemError, NoKernelError) as error:
                 if tried is None and trials.refused_by_kernel(error) and spec is None:
                     tried = self._trials(request)
@@ -541,8 +541,7 @@ class Registry:
             demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
         if list(map(id, stages)) != list(map(id, request.stages)):  # some are in copies
             request = replace(request, stages=tuple(stages))
-        specs = [selection.spec for selection in chosen]
-        kernels = [loaded.kernel(specs[0])] if len(specs) == 1 else loaded.together(specs)
+        kernels = self._rejected.load(chosen, final=spec is not None or state.strict)
         return Plan(request, kernels, chosen, state.threads, fits=True)
 
     def _as_requested(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:

@@ -6,7 +6,8 @@ alike.  Numbers that many kernels share (facts and rates of an arch) stand once,
     {"format": "tilewright-registry", "version": 1, "target": "x86_64_v3",
      "kernels": [{"digest", "name", "op", "spec", "library": file or null, "fallback": bool,
                   "selection": {"set", "family", "schedule": {field: number}, "arch", "rates"} or null,
-                  "copies": what sizes of padded copies are multiples of, or null where it takes none}],
+                  "copies": the numbers that padded copies are made by (`Op.copied_grains`), or null where it takes
+                            none}],
      "selection": {set: {"library": file or null, "problem": [names], "arch": {arch: {name: number}},
                          "rates": {arch: {name: number}}}},
      "registry_sha256": of the text as it is written, without these digits: whoever reads it sees what was changed,
@@ -96,7 +97,7 @@ def to_dict(
 
 
 def _copies(spec: KernelSpec) -> list[int] | None:
-    """What sizes of padded copies are multiples of, as C++ makes them.  None where it makes none."""
+    """What padded copies are like, as C++ makes them.  None where it makes none."""
     grains = ops.op(spec.op).copied_grains(spec)
     return None if grains is None else list(grains)
 

@@ -24,11 +24,17 @@ from tilewright.inspect.disassembly import Instruction
 _SMEM = re.compile(r"^s_(?:load|buffer_load)_|^s_(?:memtime|memrealtime|atc_probe|get_waveid)")
 _DS = re.compile(r"^ds_")
 _VMEM = re.compile(r"^(?:global|buffer|tbuffer|flat|scratch|image)_(\w+)")
+# On gfx12 they count as a load or a store that touches no register.
+_CACHES = {"global_inv": "loadcnt", "global_wb": "storecnt", "global_wbinv": "storecnt"}
 _LOADS = re.compile(r"^(?:load|gather4|sample|msaa)")
 _RETURNS = re.compile(r"\b(?:glc|sc0|th:TH_ATOMIC_RETURN)\b")
 _DS_QUIET = re.compile(r"^ds_(?:write|store|nop|gws|(?:add|sub|min|max|and|or|xor|inc|dec|pk_add)_(?!rtn))")
 _COUNT = re.compile(r"(vmcnt|lgkmcnt|expcnt|vscnt)\((\d+)\)")
 MOST = 63  # entries of the longest counter
+# Nothing more is issued while a counter is full: of those that come back in order, one is back behind as many more.
+# Of the others LDS operations keep an order among themselves; on gfx9 their counter has 4 bits.
+_LOADED = ("vmcnt", "loadcnt")
+MOST_LDS_GFX9 = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,12 @@ class _Load:
     since: int
     writer: str
     unordered: bool  # scalar loads come back in any order
+    behind: int = 0  # of those issued since, how many come back after it
+
+    def youngest(self, other: _Load) -> _Load:
+        """Of two paths to one place: as if both were the shorter."""
+        first = self if self.since <= other.since else other
+        return _Load(first.counter, first.since, first.writer, first.unordered, min(self.behind, other.behind))
 
 
 @dataclass(slots=True)
@@ -85,8 +97,9 @@ class _State:
             held = {load.counter: load for load in self.loads.get(register, ())}
             for load in loads:
                 mine = held.get(load.counter)
-                if mine is None or load.since < mine.since:
-                    held[load.counter] = load
+                youngest = load if mine is None else mine.youngest(load)
+                if youngest != mine:
+                    held[load.counter] = youngest
                     changed = True
             self.loads[register] = tuple(held.values())
         for register, write in other.writes.items():
@@ -104,6 +117,7 @@ class _Walk:
     def __init__(self, arch: str) -> None:
         self._arch = arch
         self._split = arch.startswith("gfx12")
+        self._most_lds = MOST_LDS_GFX9 if arch.startswith("gfx9") else MOST
         self._stores_apart = arch.startswith(("gfx10", "gfx11", "gfx12"))
         self.findings: dict[tuple[int, str], Finding] = {}
         self.loads = self.matrix = 0
@@ -118,6 +132,8 @@ class _Walk:
         memory = _VMEM.match(name)
         if memory is None:
             return ()
+        if self._split and name in _CACHES:
+            return (_CACHES[name],)
         returns = bool(_LOADS.match(memory.group(1))) or bool(_RETURNS.search(instruction.operands))
         if not memory.group(1).startswith(("load", "store", "atomic", "gather4", "sample")):
             return ()  # invalidations and write-backs of caches
@@ -208,23 +224,28 @@ class _Walk:
     def _issue(
         self, state: _State, instruction: Instruction, counters: tuple[str, ...], target: Sequence[int], report: bool
     ) -> None:
+        name = instruction.mnemonic
         for register, loads in state.loads.items():
             if any(load.counter in counters for load in loads):
-                state.loads[register] = tuple(
-                    _Load(load.counter, min(MOST, load.since + 1), load.writer, load.unordered)
-                    if load.counter in counters
-                    else load
-                    for load in loads
-                )
-        unordered = bool(_SMEM.match(instruction.mnemonic))
+                later = (self._later(load, name) if load.counter in counters else load for load in loads)
+                state.loads[register] = tuple(load for load in later if load is not None)
+        unordered = bool(_SMEM.match(name))
         state.scalar |= unordered
         if not target:
             return
         self.loads += report
-        writer = f"{instruction.mnemonic} at {instruction.address:#x}"
+        writer = f"{name} at {instruction.address:#x}"
         new = tuple(_Load(counter, 0, writer, unordered) for counter in counters)
         for register in target:
             state.loads[register] = new
+
+    def _later(self, load: _Load, issued: str) -> _Load | None:
+        """A load behind which another of its counter was issued; None where it is back, since the counter was full."""
+        loaded = load.counter in _LOADED
+        behind = load.behind + (loaded or (load.writer.startswith("ds_") and issued.startswith("ds_")))
+        if behind >= (MOST if loaded else self._most_lds):
+            return None
+        return _Load(load.counter, min(MOST, load.since + 1), load.writer, load.unordered, behind)
 
     def _matrix_step(
         self, state: _State, instruction: Instruction, parts: Sequence[str], used: Sequence[int], report: bool

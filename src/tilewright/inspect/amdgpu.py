@@ -129,7 +129,6 @@ def _function(
     disassembled: dict[str, list[Instruction]],
     promised: tuple[str, ...],
     copied: tuple[str, ...],
-    checked: bool,
 ) -> Function:
     def number(key: str) -> int:
         return int(kernel.get(key, 0))
@@ -160,8 +159,10 @@ def _function(
         if place is None or instruction.address < place.address + size
     ]
     model = amd_model.code_model(symbol, inside, arch, use.warps) if arch is not None and use is not None else None
-    waits = amd_waits.check(inside, arch.name) if arch is not None and checked else None
-    return Function(symbol, size, resources, use, count(inside, promised, copied), model, waits)
+    instructions = count(inside, promised, copied)
+    # What the tool does not name may be the wait itself.
+    waits = amd_waits.check(inside, arch.name) if arch is not None and instructions.recognized is None else None
+    return Function(symbol, size, resources, use, instructions, model, waits)
 
 
 def _target(notes: Mapping[str, Any], bundled: str) -> str:
@@ -182,13 +183,8 @@ def inspect(
     arch: str = "",
     promised: tuple[str, ...] = (),
     copied: tuple[str, ...] = (),
-    *,
-    checked: bool = True,
 ) -> Inspection:
-    """Look into a code object, or into those of one arch in a host library (the only one, if none is named).
-
-    `checked`: follow waits too, which takes as long as all else.
-    """
+    """Look into a code object, or into those of one arch in a host library (the only one, if none is named)."""
     what = path.name
     notes: list[str] = []
     objects = [(Elf(raw, what), raw, target) for target, raw in _objects(path)]
@@ -219,15 +215,14 @@ def inspect(
             if str(error) not in notes:
                 notes.append(str(error))
         kernels = described_by.get("amdhsa.kernels", ())
-        functions += [_function(kernel, code, facts, text, promised, copied, checked) for kernel in kernels]
+        functions += [_function(kernel, code, facts, text, promised, copied) for kernel in kernels]
     if any(function.resources is not None and function.resources.scratch_bytes for function in functions):
         notes.append("scratch memory is slow: a smaller tile or fewer threads a block may avoid it")
     return Inspection(str(path), "amdgpu", wanted, size, tuple(functions), tuple(notes))
 
 
-def code_model(path: Path, tools: Sequence[Path] = (), arch: str = "") -> amd_model.CodeModel | None:
-    """Of the kernel in a file whose main loop multiplies most; of two that do, the slower one."""
-    functions = inspect(path, tools, arch, checked=False).functions
+def slowest_model(functions: Sequence[Function]) -> amd_model.CodeModel | None:
+    """Of the function whose main loop multiplies most; of two that do, the slower one."""
     models = [function.model for function in functions if function.model is not None]
     return max(models, key=lambda model: (model.clocks["matrix"], -model.matrix_issue), default=None)
 

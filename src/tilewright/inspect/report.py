@@ -283,7 +283,7 @@ def demand_waits(inspection: Inspection) -> Inspection:
             f"{findings[0]}",
             rule="missing-wait",
             value=len(findings),
-            remedy="the compiler or inline assembly left out a wait: report the kernel with the output of "
-            "`tilewright doctor`",
+            remedy="the compiler left out a wait on one path: build a kernel with another tile or pipeline, or with "
+            "another release of the compiler, and report this one with the output of `tilewright doctor`",
         )
     return inspection

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dispatch.model import Asked, Model, ahead, same_device
+from tilewright.dispatch.model import Model, Query, ahead, same_device
 from tilewright.learn.data import Array, Data, matrix, near
 
 NOWHERE = 1 << 30
@@ -129,7 +129,7 @@ def unspoken(model: Model, data: Data) -> dict[str, int]:
         why = next((text for spec in group.specs if (text := model.silent(spec, known))), "")
         why = why or (f"it has not seen {words[0]}" if words else "")
         if not why:
-            outside = model.outside(Asked(group.problem, group.units, model.frame.of_problem(group.problem)))
+            outside = model.outside(Query(group.problem, group.units, model.frame.of_problem(group.problem)))
             why = f"{outside.partition(' is ')[0]} beyond its training" if outside else ""
         if why:
             reasons[why] = reasons.get(why, 0) + 1

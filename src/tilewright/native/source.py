@@ -41,6 +41,6 @@ def text_of(name: str, source: SelectionSource) -> str:
     families = ", ".join(f'TW_SELECT_FAMILY("{name}", {space})' for name, space in source.families.items())
     opened = "".join(f"namespace {part} {{ " for part in source.space.split("::"))
     closed = "} " * len(source.space.split("::"))
-    listed = f"{opened}const tw::selection::Family<Asked> kFamilies[] = {{{families}}}; {closed}\n"
+    listed = f"{opened}const tw::selection::Family<Query> kFamilies[] = {{{families}}}; {closed}\n"
     exports = f"TW_SELECT_LIBRARY({source.space}, {source.prepared})\n{source.exports}"
     return _BEGIN.format(name=name) + inlined + listed + exports

@@ -464,7 +464,7 @@ class Op(Protocol):
         """The problem this kernel serves in zero-padded, aligned copies, where copies fix what it lacks."""
 
     def copied_grains(self, spec: KernelSpec) -> tuple[int, ...] | None:
-        """What sizes of such copies are multiples of, of a kernel that asks for nothing else; None where it does."""
+        """What such copies are like, in numbers that C++ makes them by; None where numbers do not say it."""
 
     def measured_as(self, problem: Any) -> Any:
         """The problem whose measurements this one shares: what hardly matters to time is left out."""

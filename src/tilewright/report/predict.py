@@ -99,7 +99,7 @@ def _group(
     units = units_of(run_specs[0].arch, scope.threads)
     verdict = models.ask(known_models, run_specs, problem, units, estimates.tolist(), scope.device)
     if verdict.seconds is None:
-        predicted.notes[verdict.why_not or "no model is for this op"] += len(at)
+        predicted.notes[verdict.why_not or "no model is for this op and arch"] += len(at)
         return
     # Kernels the estimate gives no hope are not asked about.
     predicted.model[at] = np.where(np.isfinite(verdict.seconds), verdict.seconds, math.nan)

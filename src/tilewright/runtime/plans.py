@@ -201,14 +201,15 @@ class Plan:
             return self._device.launch_error(stage.kernel, status, ctypes.addressof(args))
         slots, offset = binding(self.request.op).slots, status >> 8
         names = (slots[at.slot].name for at in stage.request.pointers if at.offset == offset and at.slot != BETWEEN)
-        return self.out_of_range(stage, next(names, "an operand"))
+        return self.out_of_range(next(names, "an operand"))
 
-    def out_of_range(self, stage: Stage, wrong: str) -> ProblemError:
-        """What is to be said of a table that holds what it may not; `wrong` names it, and the entry if it is known."""
+    def out_of_range(self, wrong: str) -> ProblemError:
+        """The error for a table that holds what it may not; `wrong` names it, and the entry if it is known."""
+        op = binding(self.request.op)
         name, _, rest = wrong.partition("[")
-        holds = next((slot.holds for slot in binding(self.request.op).slots if slot.name == name), "")
+        holds = next((slot.holds for slot in op.slots if slot.name == name), "")
         return ProblemError(
-            f"{name} holds a number that is out of range for {stage.request.problem.describe()}"
+            f"{name} holds a number that is out of range for {op.describe(self.request.stages)}"
             + (f": {wrong}" if rest else ""),
             rule="operand-values",
             value=name,

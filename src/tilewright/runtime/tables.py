@@ -63,7 +63,7 @@ def demand(op: Binding, plan: Plan, views: Sequence[Any]) -> None:
     for stage in plan.stages:
         wrong = op.wrong_table(stage.request, tables)
         if wrong:
-            raise plan.out_of_range(stage, wrong)
+            raise plan.out_of_range(wrong)
 
 
 def with_entry(op: Binding, plan: Plan, views: Sequence[Any], error: Exception) -> Exception:
@@ -79,7 +79,7 @@ def with_entry(op: Binding, plan: Plan, views: Sequence[Any], error: Exception) 
     for stage in plan.stages:
         wrong = op.wrong_table(stage.request, held)
         if "[" in wrong:
-            return plan.out_of_range(stage, wrong)
+            return plan.out_of_range(wrong)
     return error
 
 

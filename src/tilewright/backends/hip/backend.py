@@ -44,12 +44,19 @@ class HipBackend(CommonBackend):
         inspection = amdgpu.inspect(path, _disassemblers(), spec.arch, promised.multiply, promised.copies)
         return inspection.of(spec, promised.multiply, promised.copies)
 
-    def code_model(self, path: Path, spec: KernelSpec) -> Mapping[str, Any] | None:
-        """Of a built kernel's main loop, for its manifest; None where there is none or nobody can read the code."""
-        from tilewright.inspect import amdgpu
+    def read_code(self, path: Path, spec: KernelSpec) -> Mapping[str, Any]:
+        """Of a built kernel, for its manifest: `waits`, and `code_model` where a main loop multiplies.
 
-        model = amdgpu.code_model(path, _disassemblers(), spec.arch)
-        return None if model is None else model.to_dict()
+        InspectionError (`missing-wait`) where a register is touched before what writes it was waited for.
+        """
+        from tilewright.inspect import amdgpu, demand_waits
+
+        inspection = demand_waits(self.inspect(path, spec))
+        model = amdgpu.slowest_model(inspection.functions) if self.promises(spec).multiply else None
+        checked = all(function.waits is not None for function in inspection.functions)
+        unread = "; ".join(inspection.notes) or "the disassembler does not know every instruction"
+        waits = "kept" if checked else f"undecided: {unread}"
+        return {"waits": waits} if model is None else {"waits": waits, "code_model": model.to_dict()}
 
     def listing(self, path: Path) -> str:
         from tilewright.inspect import amdgpu

@@ -90,9 +90,9 @@ template <class Config> Answer broken_backward(const tw_attention_backward_args 
   if (x.sink_keys < 0) return {TW_BAD_ARGS, "the number of sink keys is negative"};
   if (!(x.softcap >= 0) || (!Config::softcap && x.softcap != 0)) return {TW_BAD_ARGS, "the soft cap is not one of it"};
   if (!(x.dropout >= 0 && x.dropout < 1)) return {TW_BAD_ARGS, "the chance of dropout is not in 0 to 1"};
-  constexpr bool sums =
+  constexpr bool accum =
       Config::accumulate == AttentionAccumulate::dkv || Config::accumulate == AttentionAccumulate::all;
-  if (sums ? x.dkv_heads < 1 || x.dkv_heads % x.heads_kv : x.dkv_heads != x.heads_kv)
+  if (accum ? x.dkv_heads < 1 || x.dkv_heads % x.heads_kv : x.dkv_heads != x.heads_kv)
     return {TW_BAD_ARGS, "the heads of dk and dv are not those of keys, nor of sums a multiple of them"};
   return {};
 }
@@ -100,8 +100,8 @@ template <class Config> Answer broken_backward(const tw_attention_backward_conve
   if (!args) return {TW_BAD_ARGS, "args is null"};
   const tw_attention_backward_convert_args &x = *args;
   if (const Answer wrong = broken_sizes(x.batch, x.rows, x.keys, x.heads_q, x.heads_kv); wrong.code) return wrong;
-  const tw_attention_backward_sums *const sums[] = {&x.dq, &x.dk, &x.dv};
-  for (const tw_attention_backward_sums *one : sums)
+  const tw_attention_backward_sums *const accum[] = {&x.dq, &x.dk, &x.dv};
+  for (const tw_attention_backward_sums *one : accum)
     if (one->to && one->parts < 1) return {TW_BAD_ARGS, "a result has no parts"};
   return broken_heads<Config>(x.head_qk, x.head_v);
 }

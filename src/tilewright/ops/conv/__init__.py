@@ -36,6 +36,9 @@ class ConvOp(ModularOp):
     def padded(self, spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
         return legality.padded(spec, problem)
 
+    def copied_grains(self, spec: KernelSpec) -> tuple[int, ...] | None:
+        return legality.copied_grains(spec)
+
     def measured_as(self, problem: ConvProblem) -> ConvProblem:
         """Gaps between rows hardly matter; where channels lie does."""
         return problem.dense() if problem.channels_last else problem

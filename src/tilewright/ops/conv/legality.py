@@ -20,6 +20,7 @@ from tilewright.arch import Arch
 from tilewright.arch import arch as arch_by_name
 from tilewright.ops import rules
 from tilewright.ops.base import KernelSpec, Violation
+from tilewright.ops.conv.family import ConvFamily
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.problem_rules import problem_violations
 from tilewright.ops.conv.schedule import ConvSchedule
@@ -88,3 +89,13 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
     copied = getattr(LEGALITY.family_of(spec), "copied", None)
     larger = copied(spec.schedule, problem) if copied else problem.dense()
     return larger if larger != problem and not problem_violations(larger) and not supports(spec, larger) else None
+
+
+def copied_grains(spec: KernelSpec) -> tuple[int, ...] | None:
+    """Of a kernel that wants dense copies: whether channels that lie apart are brought together too.
+
+    None where its family asks for other copies than dense ones: C++ does not make those.
+    """
+    if getattr(type(LEGALITY.family_of(spec)), "copied", ConvFamily.copied) is not ConvFamily.copied:
+        return None
+    return (int(getattr(SPACES.get(arch_by_name(spec.arch).family), "copies_any_layout", False)),)

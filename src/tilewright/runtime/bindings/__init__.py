@@ -111,6 +111,9 @@ class Binding(Protocol):
     def packed_for(self, planner: Planner, problem: Any, operands: Operands) -> Operands:
         """A sample's operands as kernels take them: packed, by the planner's kernel, where the problem says so."""
 
+    def describe(self, stages: Sequence[StageRequest]) -> str:
+        """The call that these stages make up, for errors: as its user knows it, not as one of its kernels does."""
+
     def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
         """The first table that holds what it may not (`Slot.holds`), of copies on the host; empty: none.
 
@@ -154,6 +157,10 @@ class BindingDefaults:
 
     def checks_apart(self, problem: Any) -> bool:
         return False
+
+    def describe(self, stages: Sequence[StageRequest]) -> str:
+        text: str = stages[0].problem.describe()
+        return text
 
     def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
         return ""

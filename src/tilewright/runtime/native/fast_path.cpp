@@ -54,7 +54,7 @@ SHOWN int tw_fast_hold(PyObject *type) {
 // torch_arrays.py), what is recorded of written tensors, how PyTorch is queried without Python (null: it is not), and the type of
 // its dtypes; 0, or not 0 where this library cannot use it.
 SHOWN int tw_fast_tensors(PyObject *first, PyObject *second, const void *table, PyObject *questions, PyObject *touched,
-                          const Reader *asked, PyObject *dtype) {
+                          const Reader *requested, PyObject *dtype) {
   auto *found = static_cast<const Exchange *>(table);
   exchange = nullptr, reader = nullptr;
   if (!found || found->major != 1 || !found->read) return 1;
@@ -68,7 +68,7 @@ SHOWN int tw_fast_tensors(PyObject *first, PyObject *second, const void *table, 
   tensor_forward_names = PyObject_GetAttr(tensor_forward, PyUnicode_InternFromString("__dict__"));
   if (!tensor_forward_names) PyErr_Clear();
   tensor_types[0] = first, tensor_types[1] = second, tensor_touch = touched;
-  exchange = found, reader = asked, dtype_type = dtype;
+  exchange = found, reader = requested, dtype_type = dtype;
   return 0;
 }
 

@@ -131,7 +131,7 @@ SHOWN int tw_torch_start() {
 }
 
 // Python as it is to be called from now on, and how the dispatcher is queried; null: no more.
-SHOWN void tw_torch_python(const Python *called, const Dispatch *asked) { python = called, dispatch = asked; }
+SHOWN void tw_torch_python(const Python *called, const Dispatch *requested) { python = called, dispatch = requested; }
 
 // Serve an op at a dispatch key: the number it is known by, or -1.  `library` is that of an earlier answer for the key.
 SHOWN int64_t tw_torch_serve(const char *space, const char *key, const char *name, const char *kinds, int64_t results,

@@ -1,4 +1,4 @@
-// Scores rows of features with a forest of regression trees: row by row walks for any forest, and whole blocks of rows
+// Scores rows of features with a forest of regression trees: row by row traversals for any forest, and whole blocks of rows
 // at once for forests of small trees whose features take few thresholds.
 #include "trees_blocks.h"
 
@@ -33,61 +33,61 @@ SHOWN void tw_trees_score(const Node *nodes, const int32_t *roots, const int32_t
 namespace {
 
 // The first of the problem's features that lies beyond what the model has seen; -1 where none does.
-int64_t beyond(const Question &asked, const Prediction &p) {
-  for (int64_t at = 0; at < asked.problem_count; ++at) {
-    const double value = asked.problem[at];
+int64_t beyond(const Question &query, const Prediction &p) {
+  for (int64_t at = 0; at < query.problem_count; ++at) {
+    const double value = query.problem[at];
     if (value < p.low[at] || value > p.high[at]) return at;
   }
   return -1;
 }
 
 // The kernels whose estimates are near the least of all, which it returns, are asked about.
-double ask_near(Question &asked, const Prediction &p) {
+double ask_near(Question &query, const Prediction &p) {
   double least = p.estimates[0];
-  for (int64_t i = 1; i < asked.stride; ++i) least = p.estimates[i] < least ? p.estimates[i] : least;
+  for (int64_t i = 1; i < query.stride; ++i) least = p.estimates[i] < least ? p.estimates[i] : least;
   const double most = p.far * least;
-  int64_t *near = const_cast<int64_t *>(asked.asked);
+  int64_t *near = const_cast<int64_t *>(query.candidates);
   int64_t count = 0;
-  for (int64_t i = 0; i < asked.stride; ++i) near[count] = i, count += p.estimates[i] <= most;
-  asked.count = count;
+  for (int64_t i = 0; i < query.stride; ++i) near[count] = i, count += p.estimates[i] <= most;
+  query.count = count;
   return least;
 }
 
 }  // namespace
 
-// out[i] = base + sum over trees, of the kernel asked.asked[i]; `room` has 64 bytes a decision and 64 more, aligned so.
-SHOWN void tw_trees_ask(const Shared *forest, const Question *asked, void *room, double *out) {
-  const double base = common(*forest, asked->problem);
+// out[i] = base + sum over trees, of the kernel query.candidates[i]; `room` has 64 bytes a decision and 64 more, aligned so.
+SHOWN void tw_trees_ask(const Shared *forest, const Question *query, void *room, double *out) {
+  const double base = common(*forest, query->problem);
   int64_t begin = 0;
-  for (int64_t left = asked->count; left > 0; left = asked->count - begin) {
-    if (left <= 64) begin += Block<1>::ask(*forest, *asked, begin, base, room, out);
-    else if (left <= 128) begin += Block<2>::ask(*forest, *asked, begin, base, room, out);
-    else if (left <= 256 || most_words == 4) begin += Block<4>::ask(*forest, *asked, begin, base, room, out);
-    else begin += Block<most_words>::ask(*forest, *asked, begin, base, room, out);
+  for (int64_t left = query->count; left > 0; left = query->count - begin) {
+    if (left <= 64) begin += Block<1>::ask(*forest, *query, begin, base, room, out);
+    else if (left <= 128) begin += Block<2>::ask(*forest, *query, begin, base, room, out);
+    else if (left <= 256 || most_words == 4) begin += Block<4>::ask(*forest, *query, begin, base, room, out);
+    else begin += Block<most_words>::ask(*forest, *query, begin, base, room, out);
   }
 }
 
 namespace {
 
-void predict_near(const Shared &forest, const Question &asked, void *room, double *out, const Prediction &p,
+void predict_near(const Shared &forest, const Question &query, void *room, double *out, const Prediction &p,
                   double least) {
-  const int64_t *near = asked.asked;
-  for (int64_t i = 0; i < asked.stride; ++i) p.seconds[i] = __builtin_inf();
-  tw_trees_ask(&forest, &asked, room, out);
-  for (int64_t i = 0; i < asked.count; ++i) {
-    const double told = p.trust ? p.trust * log(p.estimates[near[i]] / least) : 0.0;
-    p.seconds[near[i]] = p.rough * exp(out[i] + told);
+  const int64_t *near = query.candidates;
+  for (int64_t i = 0; i < query.stride; ++i) p.seconds[i] = __builtin_inf();
+  tw_trees_ask(&forest, &query, room, out);
+  for (int64_t i = 0; i < query.count; ++i) {
+    const double predicted = p.trust ? p.trust * log(p.estimates[near[i]] / least) : 0.0;
+    p.seconds[near[i]] = p.rough * exp(out[i] + predicted);
   }
 }
 
 }  // namespace
 
-// The whole of a prediction; `asked.asked` has room for all kernels, and is filled in.
-SHOWN void tw_trees_predict(const Shared *forest, Question *asked, void *room, double *out, Prediction *wanted) {
-  wanted->beyond = beyond(*asked, *wanted);
+// The whole of a prediction; `query.candidates` has room for all kernels, and is filled in.
+SHOWN void tw_trees_predict(const Shared *forest, Question *query, void *room, double *out, Prediction *wanted) {
+  wanted->beyond = beyond(*query, *wanted);
   if (wanted->beyond >= 0) return;
-  const double least = ask_near(*asked, *wanted);
-  predict_near(*forest, *asked, room, out, *wanted, least);
+  const double least = ask_near(*query, *wanted);
+  predict_near(*forest, *query, room, out, *wanted, least);
 }
 
 namespace {
@@ -108,7 +108,7 @@ enum Decision : int64_t { kUnclear = -2, kSilent = -1, kEstimate = 0, kForest = 
 
 // What the forest says of the kernels that serve the problem, where it has something to say.
 Decision decide(Choice &c) {
-  const int64_t count = c.asked.stride;
+  const int64_t count = c.query.stride;
   const double *estimates = c.wanted.estimates;
   int64_t unseen = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -119,25 +119,25 @@ Decision decide(Choice &c) {
   if (unseen == *c.served) return kSilent;
   const double rough = c.problem_features(c.numbers, c.rough, c.problem);
   for (int64_t i = 0; i < c.word_count; ++i) c.problem[c.word_at[i]] = c.words[i];
-  Prediction told = c.wanted;
-  told.estimates = c.known, told.rough = rough;
-  if (beyond(c.asked, told) >= 0) return kSilent;
-  const double least = ask_near(c.asked, told);
-  c.kernel_features(c.numbers, c.terms, count, c.units, c.asked.asked, c.asked.count, c.both);
+  Prediction predicted = c.wanted;
+  predicted.estimates = c.known, predicted.rough = rough;
+  if (beyond(c.query, predicted) >= 0) return kSilent;
+  const double least = ask_near(c.query, predicted);
+  c.kernel_features(c.numbers, c.terms, count, c.units, c.query.candidates, c.query.count, c.both);
   if (c.estimated) {
-    double *ratios = c.both + (c.asked.both_count - 1) * count;
-    for (int64_t i = 0; i < c.asked.count; ++i) ratios[i] = c.known[c.asked.asked[i]] / least;
+    double *ratios = c.both + (c.query.both_count - 1) * count;
+    for (int64_t i = 0; i < c.query.count; ++i) ratios[i] = c.known[c.query.candidates[i]] / least;
   }
-  predict_near(*c.forest, c.asked, c.room, c.out, told, least);
-  if (!ranked(told.seconds, count, &c.first, &c.second)) return kUnclear;
+  predict_near(*c.forest, c.query, c.room, c.out, predicted, least);
+  if (!ranked(predicted.seconds, count, &c.first, &c.second)) return kUnclear;
   if (!unseen) return kForest;
   // Kernels newer than the model: so much of the time of the one it would choose as of its estimate.
   const int64_t best = c.first;
   for (int64_t i = 0; i < c.unseen_count; ++i) {
     const int64_t at = c.unseen[i];
-    told.seconds[at] = c.rules[at] ? __builtin_inf() : told.seconds[best] * estimates[at] / estimates[best];
+    predicted.seconds[at] = c.rules[at] ? __builtin_inf() : predicted.seconds[best] * estimates[at] / estimates[best];
   }
-  return ranked(told.seconds, count, &c.first, &c.second) ? kForest : kUnclear;
+  return ranked(predicted.seconds, count, &c.first, &c.second) ? kForest : kUnclear;
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ struct Shared {
   int64_t tree_count;
   const float *thresholds;  // of the decisions: ascending, feature by feature
   const int32_t *first;     // of a feature's; one more than features.  Behind the last: what every row goes left in
-  // Trees that look at the problem alone say the same of all rows: they are walked, once a question.
+  // Trees that look at the problem alone say the same of all rows: they are traversed, once a question.
   const Node *nodes;
   const int32_t *roots;
   int64_t root_count;
@@ -49,9 +49,9 @@ struct Shared {
 // The columns of a row, in order: `problem` that all rows share, `kernel`, `both`, and the units.
 struct Question {
   const float *problem;
-  const float *kernel;   // a row of `stride` kernels a feature
-  const double *both;    // the same
-  const int64_t *asked;  // which kernels
+  const float *kernel;        // a row of `stride` kernels a feature
+  const double *both;         // the same
+  const int64_t *candidates;  // which kernels
   int64_t problem_count, kernel_count, both_count, stride, count;
   int64_t packed;  // not 0: `both` begins with the columns of the kernels that are asked about, and has no others
   float units;
@@ -83,14 +83,14 @@ struct Choice {
   void *room;
   double *out;
   double *known;   // room for the estimates of kernels that the model has seen
-  float *problem;  // `asked` reads these two
+  float *problem;  // `query` reads these two
   double *both;
   const int64_t *word_at;  // places among the problem's features, and what stands there
   const float *words;
   const int64_t *unseen;  // the places of kernels newer than the model
   int64_t word_count, unseen_count, estimated, units;
   const double *rough;  // a start, and seconds of a byte and of an operation
-  Question asked;
+  Question query;
   Prediction wanted;      // its estimates are the library's
   int64_t decided;        // the answers: `Decision`
   int64_t first, second;  // the kernel predicted the fastest, and the next; -1 where no other is predicted
@@ -236,7 +236,7 @@ template <> struct Rows<1> {
 
 template <int words> struct Block {
   static constexpr int most = 64 * words,
-                       side = 16,  // trees that are walked side by side: a step of one waits for memory
+                       side = 16,  // trees that are traversed side by side: a step of one waits for memory
       few = 24;                    // thresholds of which it is not worth looking for those that all rows agree in
   using Bits = typename Rows<words>::Bits;
 
@@ -278,27 +278,27 @@ template <int words> struct Block {
     memset((void *)(right + first + all), 0, (size_t)(count - all) * sizeof *right);
   }
 
-  static void fill(const Shared &forest, const Question &asked, int64_t begin, int rows, Bits *right) {
-    const int64_t *kernels = asked.asked + begin;
+  static void fill(const Shared &forest, const Question &query, int64_t begin, int rows, Bits *right) {
+    const int64_t *kernels = query.candidates + begin;
     float values[most];
-    for (int64_t f = 0; f < asked.problem_count; ++f) agree(forest, f, asked.problem[f], right);
-    int64_t feature = asked.problem_count;
-    for (int64_t f = 0; f < asked.kernel_count; ++f, ++feature) {
+    for (int64_t f = 0; f < query.problem_count; ++f) agree(forest, f, query.problem[f], right);
+    int64_t feature = query.problem_count;
+    for (int64_t f = 0; f < query.kernel_count; ++f, ++feature) {
       if (forest.first[feature] == forest.first[feature + 1]) continue;  // no tree asks for it
-      const float *row = asked.kernel + f * asked.stride;
+      const float *row = query.kernel + f * query.stride;
       for (int i = 0; i < rows; ++i) values[i] = row[kernels[i]];
       decide(forest, feature, values, rows, right);
     }
-    for (int64_t f = 0; f < asked.both_count; ++f, ++feature) {
+    for (int64_t f = 0; f < query.both_count; ++f, ++feature) {
       if (forest.first[feature] == forest.first[feature + 1]) continue;
-      const double *row = asked.both + f * asked.stride;
-      if (asked.packed)
+      const double *row = query.both + f * query.stride;
+      if (query.packed)
         for (int i = 0; i < rows; ++i) values[i] = (float)row[begin + i];
       else
         for (int i = 0; i < rows; ++i) values[i] = (float)row[kernels[i]];
       decide(forest, feature, values, rows, right);
     }
-    agree(forest, feature, asked.units, right);
+    agree(forest, feature, query.units, right);
     right[forest.first[feature + 1]] = Bits{};
   }
 
@@ -310,14 +310,14 @@ template <int words> struct Block {
 
   // From a node of a part on: which rows go right, by level, and where those of a top go.  Every node has code of its
   // own, so that all sets stay in registers.
-  template <int node, int level> static inline __attribute__((always_inline)) void walk(const Part &part,
-                                                                                        const Bits *right, Bits here,
-                                                                                        Bits *gone, Bits *twig) {
+  template <int node, int level>
+  static inline __attribute__((always_inline)) void traversal(const Part &part, const Bits *right, Bits here,
+                                                              Bits *gone, Bits *twig) {
     const Bits there = here & right[part.decision[node]];
     gone[level] |= there;
     if constexpr (level + 1 < half_deep) {
-      walk<2 * node, level + 1>(part, right, here ^ there, gone, twig);
-      walk<2 * node + 1, level + 1>(part, right, there, gone, twig);
+      traversal<2 * node, level + 1>(part, right, here ^ there, gone, twig);
+      traversal<2 * node + 1, level + 1>(part, right, there, gone, twig);
     } else if (twig) {
       twig[2 * node - part_nodes] = here ^ there, twig[2 * node + 1 - part_nodes] = there;
     }
@@ -341,7 +341,7 @@ template <int words> struct Block {
       for (int i = 0; i < count; ++i) {
         __asm__ volatile("");  // one tree after another: compilers would shuffle decisions of several together
         Bits gone[half_deep] = {};
-        walk<1, 0>(forest.tops[t + i], right, all, gone, ways.twig + i * twigs);
+        traversal<1, 0>(forest.tops[t + i], right, all, gone, ways.twig + i * twigs);
         for (int level = 0; level < half_deep; ++level) ways.right[i][level] = gone[level];
         for (int level = half_deep; level < 2 * half_deep; ++level) ways.right[i][level] = Bits{};
       }
@@ -351,7 +351,7 @@ template <int words> struct Block {
         __builtin_prefetch(parts + live.twig[i]), __builtin_prefetch(values + live.twig[i] * part_nodes);
       for (int i = 0; i < live.first[count]; ++i) {
         Bits gone[half_deep] = {}, *to = ways.right[live.twig[i] / twigs] + half_deep;
-        walk<1, 0>(parts[live.twig[i]], right, ways.twig[live.twig[i]], gone, nullptr);
+        traversal<1, 0>(parts[live.twig[i]], right, ways.twig[live.twig[i]], gone, nullptr);
         for (int level = 0; level < half_deep; ++level) to[level] |= gone[level];
       }
       add_leaves(ways, live, values, count, rows, out);
@@ -407,8 +407,8 @@ template <int words> struct Block {
   // The leaves of a twig are a register, from which each row that comes to it takes its own.
   template <int parts>
   static void add_by_twigs(const Ways &ways, const Live &live, const float *values, int count, double *out) {
-    __m512d sums[2 * parts];
-    for (int part = 0; part < 2 * parts; ++part) sums[part] = _mm512_loadu_pd(out + 8 * part);
+    __m512d accum[2 * parts];
+    for (int part = 0; part < 2 * parts; ++part) accum[part] = _mm512_loadu_pd(out + 8 * part);
     for (int i = 0; i < count; ++i) {
       __m512i leaf = _mm512_setzero_si512();
       for (int level = half_deep; level < 2 * half_deep; ++level) {
@@ -433,11 +433,11 @@ template <int words> struct Block {
       for (int part = 0; part < parts; ++part) {
         const __m256 low = _mm512_castps512_ps256(found[part]);
         const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(found[part]), 1));
-        sums[2 * part] = _mm512_add_pd(sums[2 * part], _mm512_cvtps_pd(low));
-        sums[2 * part + 1] = _mm512_add_pd(sums[2 * part + 1], _mm512_cvtps_pd(high));
+        accum[2 * part] = _mm512_add_pd(accum[2 * part], _mm512_cvtps_pd(low));
+        accum[2 * part + 1] = _mm512_add_pd(accum[2 * part + 1], _mm512_cvtps_pd(high));
       }
     }
-    for (int part = 0; part < 2 * parts; ++part) _mm512_storeu_pd(out + 8 * part, sums[part]);
+    for (int part = 0; part < 2 * parts; ++part) _mm512_storeu_pd(out + 8 * part, accum[part]);
   }
 #endif
 
@@ -467,13 +467,13 @@ template <int words> struct Block {
   static void add(const float *values, int count, int rows, const uint8_t (*numbers)[most], double *out) {
 #if WIDE
     for (int first = 0; first < rows; first += 8) {
-      __m512d sums = _mm512_loadu_pd(out + first);
+      __m512d accum = _mm512_loadu_pd(out + first);
       for (int i = 0; i < count; ++i) {
         const __m256i at = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(numbers[i] + first)));
-        const __m256 told = _mm256_i32gather_ps(values + i * leaves, at, sizeof(float));
-        sums = _mm512_add_pd(sums, _mm512_maskz_cvtps_pd(0xff, told));
+        const __m256 predicted = _mm256_i32gather_ps(values + i * leaves, at, sizeof(float));
+        accum = _mm512_add_pd(accum, _mm512_maskz_cvtps_pd(0xff, predicted));
       }
-      _mm512_storeu_pd(out + first, sums);
+      _mm512_storeu_pd(out + first, accum);
     }
 #else
     for (int i = 0; i < count; ++i)
@@ -482,19 +482,19 @@ template <int words> struct Block {
   }
 
   // The rows from `begin` on, as many as a block has: how many.  `base` is what all of them begin with.
-  static int ask(const Shared &forest, const Question &asked, int64_t begin, double base, void *room, double *out) {
+  static int ask(const Shared &forest, const Question &query, int64_t begin, double base, void *room, double *out) {
     Bits *right = static_cast<Bits *>(room);
-    const int rows = asked.count - begin < most ? (int)(asked.count - begin) : most;
-    double sums[most];
-    for (int i = 0; i < most; ++i) sums[i] = base;
-    fill(forest, asked, begin, rows, right);
-    score(forest, right, rows, sums);
-    memcpy(out + begin, sums, (size_t)rows * sizeof *sums);
+    const int rows = query.count - begin < most ? (int)(query.count - begin) : most;
+    double accum[most];
+    for (int i = 0; i < most; ++i) accum[i] = base;
+    fill(forest, query, begin, rows, right);
+    score(forest, right, rows, accum);
+    memcpy(out + begin, accum, (size_t)rows * sizeof *accum);
     return rows;
   }
 };
 
-// What the trees say that look at the problem alone.  Many are walked side by side: a step of one waits for memory.
+// What the trees say that look at the problem alone.  Many are traversed side by side: a step of one waits for memory.
 double common(const Shared &forest, const float *problem) {
   double found = forest.base;
   for (int64_t first = 0; first < forest.root_count; first += together) {

@@ -101,6 +101,9 @@ def test_a_refusal_names_the_arch_and_what_it_lacks(arch: str) -> None:
     ("amd-registers", "gfx1100", {"head_dim": 32, "head_dim_v": 32}, TiledAttentionSchedule(128, 2, 1)),
     ("amd-registers", "gfx1100", {"head_dim": 192, "head_dim_v": 192, "bias": "tensor", "mask": "window"},
      TiledAttentionSchedule(64, 4, 1, True, 4)),
+    # This 2, without dropout or without a soft cap none.
+    ("amd-registers", "gfx950", {"head_dim": 128, "head_dim_v": 128, "softcap": True, "dropout": True},
+     TiledAttentionSchedule(128, 8, 2, True)),
 ])  # fmt: skip
 def test_every_rule_is_met(rule: str, arch: str, has: dict[str, Any], schedule: TiledAttentionSchedule) -> None:
     wanted = normalized(replace(PLAIN, **has))

@@ -112,6 +112,27 @@ def test_heads_of_256_have_a_compute_unit_to_themselves() -> None:
     assert [each.rule for each in OP.check(dropped)] == ["amd-backward-registers"]
 
 
+@pytest.mark.parametrize(
+    ("size", "dropout", "pipeline", "fits"),
+    [
+        (32, False, "kr_ktr_vr_iglp", True),
+        (32, True, "kr_ktr_vr_iglp", False),  # 188 to 272 bytes of scratch
+        (64, False, "kr_ktr_vr", True),
+        (64, False, "kr_ktr_vr_iglp", False),
+        (64, True, "kr_ktr_vr", False),
+        (128, False, "kr_ktr_vr_iglp", False),  # 528 bytes of scratch on gfx950
+    ],
+)
+def test_two_blocks_share_registers(size: int, dropout: bool, pipeline: str, fits: bool) -> None:
+    signature = replace(SIGNATURE, dtype="bf16", head_dim=size, head_dim_v=size, accumulate="all", dropout=dropout)
+    alone = replace(first(signature), arch="gfx950")
+    alone = replace(alone, schedule=replace(alone.schedule, pipeline=pipeline))
+    assert OP.check(alone) == []
+    broken = OP.check(replace(alone, schedule=replace(alone.schedule, block_per_cu=2)))
+    assert [each.rule for each in broken] == ([] if fits else ["amd-backward-registers"])
+    assert fits or "it has 256 with 2 blocks a compute unit" in broken[0].message
+
+
 def test_what_a_kernel_refuses() -> None:
     spec = first()
     assert refused(spec, problem().stage("grad", "dq")) == []

@@ -149,3 +149,12 @@ def test_a_bias_that_repeats_has_elements_without_keys(tmp_path: Path) -> None:
     folders = [f"-I{package / 'include'}", f"-I{package / 'backends/gpu/include'}"]
     subprocess.run([*compiler, "-std=c++17", "-Wall", "-Wextra", *folders, str(source), "-o", str(program)], check=True)
     assert subprocess.run([str(program)], check=False).returncode == 0
+
+
+def test_what_is_computed_has_no_room_in_accumulation_registers() -> None:
+    """Of 498 registers that were counted of 512, 128 hold sums: it had 420 bytes of scratch."""
+    signature = AttentionBackwardSignature("grad", "bf16", 256, 256, mask="window", dropout=True)
+    spec = KernelSpec("attention_backward", signature, TiledBackwardSchedule(64, 1), "gfx950")
+    (broken,) = op("attention_backward").check(spec)
+    assert broken.rule == "amd-registers"
+    assert "370 registers and has 256" in broken.message

@@ -99,7 +99,9 @@ def test_a_listing_that_the_model_does_not_know_ends_no_build(monkeypatch: pytes
     def unreadable(*_: Any) -> None:
         raise ValueError("s_wait_new")
 
-    monkeypatch.setattr(amdgpu, "code_model", unreadable)
+    monkeypatch.setattr(amdgpu, "inspect", unreadable)
     with events.recorded() as heard:
-        assert promises.code_model(pool("gfx942")[0], tmp_path / "kernel.so") is None
+        facts = promises.read_code(pool("gfx942")[0], tmp_path / "kernel.so")
+    assert list(facts) == ["waits"]
+    assert facts["waits"].startswith("undecided: ")
     assert [event.rule for event in heard if isinstance(event, events.Warned)] == ["code-model"]

@@ -371,9 +371,9 @@ bool openmp_would_wait(Team *team) {
 
 void run_on_openmp(const OpenMP &pool, Team *team, const Handle &handle, int64_t count,
                    void (*body)(void *, int64_t, int64_t), void *context) {
-  const int64_t most = pool.most_threads(), asked = handle.team.threads;
+  const int64_t most = pool.most_threads(), requested = handle.team.threads;
   const bool follows = handle.pool == follow_pool || handle.pool == openmp_follow_pool;
-  const int64_t wanted = follows && most < asked ? most : asked;
+  const int64_t wanted = follows && most < requested ? most : requested;
   if (wanted <= 1 || pool.in_parallel()) return run_alone(count, body, context);
   if (handle.pool < openmp_pool && openmp_would_wait(team)) {
     start_workers(team, wanted - 1);

@@ -30,6 +30,10 @@ class CudaAttentionFamily(Family, AttentionFamily):
         """What the kernel reads of its schedule, as C++ writes it."""
         return {}
 
+    def wgmma_widths(self, spec: KernelSpec) -> tuple[int, ...]:
+        """Of the matrix instructions that the kernel has; empty: not known, and the compiler reads all there are."""
+        return ()
+
     def host_half(self, schedule: Any) -> tuple[str, str]:
         """The host's header, below tilewright/cuda/attention, and its struct."""
         return f"{self.name}/host.h", self.host
@@ -39,6 +43,7 @@ class CudaAttentionFamily(Family, AttentionFamily):
         return {
             "family": self.name, "device_header": f"attention/{self.name}/kernel.h", "device": self.device,
             "host_header": f"attention/{header}", "host": host, "fields": self.config(spec), "beside": (),
+            "wgmma_widths": " || ".join(f"N == {width}" for width in self.wgmma_widths(spec)),
             "limits": {name: int(value) for name, value in self.numbers(spec).items()}, "arch": arch_facts(spec.arch),
         }  # fmt: skip
 

@@ -26,6 +26,13 @@ EXHAUSTIVE = "exhaustive"  # the pool that holds `full` and turns every axis fur
 LOOPS_MEMORY = 300 << 20  # peak resident size of one compile without CK Tile's headers, rounded up
 TEMPLATE = ("tilewright.backends.hip.conv", "conv.hpp.jinja")
 _ANY_ARCH = "gfx942"  # which operands a kernel copies does not depend on it
+NUMBERS, SWITCHES = 6, 4  # fields of a line of the generated file
+
+
+def lines_of(fields: Mapping[str, Any], count: int) -> tuple[tuple[tuple[str, Any], ...], ...]:
+    """Fields as the template writes them, so many to a line."""
+    each = tuple(fields.items())
+    return tuple(each[at : at + count] for at in range(0, len(each), count))
 
 
 def square_warp_tiles(signature: ConvSignature, arch: Arch) -> tuple[Shape, ...]:

@@ -84,12 +84,12 @@ inline const char *names_of(const Attention &) { return AttentionProblem_names()
 inline const AttentionProblem &numbers_of(const Attention &a) { return a.p; }
 
 // An attention with what its cost is counted in.
-template <class Rates, class Arch> struct AttentionAsked {
+template <class Rates, class Arch> struct AttentionQuery {
   const Attention &a;
   const Rates &rate;
   const Arch &arch;
   const Host &host;
-  static AttentionAsked of(const Attention &attention, const Rates &rate, const Arch &arch, const Host &host) {
+  static AttentionQuery of(const Attention &attention, const Rates &rate, const Arch &arch, const Host &host) {
     return {attention, rate, arch, host};
   }
   const Attention &problem() const { return a; }

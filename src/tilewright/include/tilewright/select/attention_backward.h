@@ -81,12 +81,12 @@ inline const char *names_of(const AttentionBackward &) { return AttentionBackwar
 inline const AttentionBackwardProblem &numbers_of(const AttentionBackward &a) { return a.p; }
 
 // The gradients with what their cost is counted in.
-template <class Rates, class Arch> struct AttentionBackwardAsked {
+template <class Rates, class Arch> struct AttentionBackwardQuery {
   const AttentionBackward &a;
   const Rates &rate;
   const Arch &arch;
   const Host &host;
-  static AttentionBackwardAsked of(const AttentionBackward &attention, const Rates &rate, const Arch &arch,
+  static AttentionBackwardQuery of(const AttentionBackward &attention, const Rates &rate, const Arch &arch,
                                    const Host &host) {
     return {attention, rate, arch, host};
   }

@@ -66,12 +66,12 @@ inline const char *names_of(const Conv &) { return ConvProblem_names(); }
 inline const ConvProblem &numbers_of(const Conv &c) { return c.p; }
 
 // A convolution with what its cost is counted in.
-template <class Rates, class Arch> struct ConvAsked {
+template <class Rates, class Arch> struct ConvQuery {
   const Conv &c;
   const Rates &rate;
   const Arch &arch;
   const Host &host;
-  static ConvAsked of(const Conv &conv, const Rates &rate, const Arch &arch, const Host &host) {
+  static ConvQuery of(const Conv &conv, const Rates &rate, const Arch &arch, const Host &host) {
     return {conv, rate, arch, host};
   }
   const Conv &problem() const { return c; }

@@ -60,13 +60,13 @@ struct PreparedGemm {
 };
 
 // A problem with what its cost is counted in.
-template <class Rates, class Arch> struct GemmAsked {
+template <class Rates, class Arch> struct GemmQuery {
   const GemmProblem &p;
   double moved;  // bytes_moved(p)
   const Rates &rate;
   const Arch &arch;
   const Host &host;
-  static GemmAsked of(const PreparedGemm &prepared, const Rates &rate, const Arch &arch, const Host &host) {
+  static GemmQuery of(const PreparedGemm &prepared, const Rates &rate, const Arch &arch, const Host &host) {
     return {prepared.p, prepared.moved, rate, arch, host};
   }
   const GemmProblem &problem() const { return p; }

@@ -60,49 +60,49 @@ struct Verdict {
 };
 
 // A family of kernels, their schedules as they were filled in.
-template <class Asked> struct Family {
+template <class Query> struct Family {
   const char *name;
   const char *(*fields)();
   // Of up to kTogether kernels that are asked about with the same facts of an arch.
-  void (*answer)(const Candidate *kernels, int64_t count, const Asked &asked, bool estimates_only, Verdict *verdicts);
+  void (*answer)(const Candidate *kernels, int64_t count, const Query &query, bool estimates_only, Verdict *verdicts);
 };
 
 constexpr int64_t kTogether = 32;
 
 // A family's estimates: one after another, or, where it has `seconds_of_some`, of several kernels at once, so that what
 // each waits for (a power, say) is worked out while others wait.
-template <class Schedule, class Asked>
-auto several(const Schedule *const *some, int64_t count, const Asked &asked, double *seconds, int)
-    -> decltype(seconds_of_some(some, count, asked, seconds)) {
-  seconds_of_some(some, count, asked, seconds);
+template <class Schedule, class Query>
+auto several(const Schedule *const *some, int64_t count, const Query &query, double *seconds, int)
+    -> decltype(seconds_of_some(some, count, query, seconds)) {
+  seconds_of_some(some, count, query, seconds);
 }
-template <class Schedule, class Asked>
-void several(const Schedule *const *some, int64_t count, const Asked &asked, double *to, long) {
-  for (int64_t i = 0; i < count; ++i) to[i] = seconds(*some[i], asked);
+template <class Schedule, class Query>
+void several(const Schedule *const *some, int64_t count, const Query &query, double *to, long) {
+  for (int64_t i = 0; i < count; ++i) to[i] = seconds(*some[i], query);
 }
 
-template <class Schedule, class Asked, class Limits> void judge(const Candidate *kernels, int64_t count,
-                                                                const Asked &asked, bool estimates_only, Limits limits,
+template <class Schedule, class Query, class Limits> void judge(const Candidate *kernels, int64_t count,
+                                                                const Query &query, bool estimates_only, Limits limits,
                                                                 Verdict *verdicts) {
   const Schedule *some[kTogether];
   double times[kTogether];
   int64_t places[kTogether], timed = 0;
   for (int64_t i = 0; i < count; ++i) {
     const Schedule *mine = static_cast<const Schedule *>(kernels[i].schedule);
-    verdicts[i] = {limits(*mine, asked.problem()), __builtin_inf()};
+    verdicts[i] = {limits(*mine, query.problem()), __builtin_inf()};
     some[timed] = mine, places[timed] = i, timed += estimates_only || !verdicts[i].rule;
   }
-  several(some, timed, asked, times, 0);
+  several(some, timed, query, times, 0);
   for (int64_t i = 0; i < timed; ++i) verdicts[places[i]].seconds = times[i];
 }
 
-// `space` holds a family's Schedule, limits and seconds; Asked::problem() is what limits are evaluated for.
+// `space` holds a family's Schedule, limits and seconds; Query::problem() is what limits are evaluated for.
 #define TW_SELECT_FAMILY(name, space) \
   {name, &space::Schedule_names, \
-   [](const tw::selection::Candidate *kernels, int64_t count, const Asked &asked, bool estimates_only, \
+   [](const tw::selection::Candidate *kernels, int64_t count, const Query &query, bool estimates_only, \
       tw::selection::Verdict *verdicts) { \
      tw::selection::judge<space::Schedule>( \
-         kernels, count, asked, estimates_only, \
+         kernels, count, query, estimates_only, \
          [](const space::Schedule &s, const auto &problem) { return space::limits(s, problem); }, verdicts); \
    }}
 
@@ -126,8 +126,8 @@ inline bool alike(const Candidate &x, const Candidate &y) {
 }
 
 // Prepared: what of a problem all kernels share, made from its numbers once (`Prepared::Problem`).
-template <class Prepared, class Asked, class Rates, class Arch>
-void answer(Question &q, const Family<Asked> *families) {
+template <class Prepared, class Query, class Rates, class Arch>
+void answer(Question &q, const Family<Query> *families) {
   const Prepared problem(*static_cast<const typename Prepared::Problem *>(q.problem));
   q.served = 0, q.best = -1;
   Verdict verdicts[kTogether];
@@ -139,9 +139,9 @@ void answer(Question &q, const Family<Asked> *families) {
       continue;
     }
     while (end < q.count && end - at < kTogether && alike(first, q.candidates[end])) ++end;
-    const Asked asked =
-        Asked::of(problem, *static_cast<const Rates *>(first.rates), *static_cast<const Arch *>(first.arch), q.host);
-    families[first.family].answer(&first, end - at, asked, q.estimates_only, verdicts);
+    const Query query =
+        Query::of(problem, *static_cast<const Rates *>(first.rates), *static_cast<const Arch *>(first.arch), q.host);
+    families[first.family].answer(&first, end - at, query, q.estimates_only, verdicts);
     for (int64_t i = at; i < end; ++i) settle(q, i, verdicts[i - at]);
   }
 }
@@ -151,7 +151,7 @@ void answer(Question &q, const Family<Asked> *families) {
 
 #define TW_SELECT_API extern "C" __attribute__((visibility("default")))
 
-// The exports, for a namespace with Asked, Rates, Arch and kFamilies: names 0 the problem, 1 arch, 2 rates; then, for
+// The exports, for a namespace with Query, Rates, Arch and kFamilies: names 0 the problem, 1 arch, 2 rates; then, for
 // each family, its name and its fields; a null pointer beyond the last.
 #define TW_SELECT_LIBRARY(space, Prepared) \
   TW_SELECT_API int64_t tw_select_abi_version() { return tw::selection::kVersion; } \
@@ -165,5 +165,5 @@ void answer(Question &q, const Family<Asked> *families) {
     return (what - 3) % 2 ? space::kFamilies[family].fields() : space::kFamilies[family].name; \
   } \
   TW_SELECT_API void tw_select_ask(tw::selection::Question *question) { \
-    tw::selection::answer<Prepared, space::Asked, space::Rates, space::Arch>(*question, space::kFamilies); \
+    tw::selection::answer<Prepared, space::Query, space::Rates, space::Arch>(*question, space::kFamilies); \
   }

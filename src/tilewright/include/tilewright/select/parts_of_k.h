@@ -11,13 +11,13 @@ constexpr int64_t kLeastSteps = 4, kMostParts = 16;  // of a split, and of a til
 // Seconds that decide: a k-block beside other blocks, how many times as long without them, until all splits are there,
 // and the accumulators of one split of a tile.
 struct PartCosts {
-  double step, alone, sync, sums;
+  double step, alone, sync, accum;
 };
 
 inline double seconds_in_parts(int64_t parts, int64_t tiles, int64_t steps, int64_t workers, const PartCosts &c) {
   const int64_t high = ceil_div(tiles * parts, workers);
-  const double walked = double(ceil_div(steps, parts)) * c.step * (high > 1 ? double(high) : c.alone);
-  return parts > 1 ? walked + (c.sync + double(tiles * parts) * c.sums) : walked;
+  const double traversed = double(ceil_div(steps, parts)) * c.step * (high > 1 ? double(high) : c.alone);
+  return parts > 1 ? traversed + (c.sync + double(tiles * parts) * c.accum) : traversed;
 }
 
 // As many splits as run at the same time (they wait for each other).

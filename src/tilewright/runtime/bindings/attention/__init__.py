@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ops.attention.problem import AttentionProblem
@@ -77,6 +78,11 @@ class AttentionBinding(JudgedBinding):
 
     def dense(self, problem: AttentionProblem) -> Request:
         return stages.alone(problem)
+
+    def describe(self, stages: Sequence[StageRequest]) -> str:
+        problem = stages[0].problem
+        text: str = (replace(problem, family="forward") if problem.family == "split" else problem).describe()
+        return text
 
     def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
         return wrong_table(stage, tables)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
@@ -81,6 +82,12 @@ class AttentionBackwardBinding(JudgedBinding):
 
     def dense(self, problem: AttentionBackwardProblem) -> Request:
         return stages.alone(problem)
+
+    def describe(self, stages: Sequence[StageRequest]) -> str:
+        problems = [stage.problem for stage in stages]
+        problem = next((problem for problem in problems if problem.family == "grad"), problems[0])
+        text: str = (replace(problem, family="") if len(problems) > 1 else problem).describe()
+        return text
 
     def wrong_table(self, stage: StageRequest, tables: Mapping[str, Any]) -> str:
         args: Any = stage.args

@@ -30,7 +30,7 @@ template <class Config> struct FilterBlock {
     const int64_t *xs = x.x_strides, *ws = x.w_strides, *ys = x.y_strides;
     const float *from = static_cast<const float *>(x.x) + rest * xs[0] + filter / x.filters * x.channels * xs[4];
     const float *w = static_cast<const float *>(x.w) + filter * ws[0];
-    float sums[Config::block] = {};
+    float accum[Config::block] = {};
     for (int64_t a = 0; a < x.window[0]; ++a)
       for (int64_t b = 0; b < x.window[1]; ++b)
         for (int64_t c = 0; c < x.window[2]; ++c) {
@@ -43,10 +43,10 @@ template <class Config> struct FilterBlock {
           const float *p = from + at[0] * xs[1] + at[1] * xs[2] + at[2] * xs[3];
           const float *q = w + a * ws[1] + b * ws[2] + c * ws[3];
           for (int64_t channel = 0; channel < x.channels; ++channel)
-            for (int k = 0; k < Config::block; ++k) sums[k] += p[channel * xs[4]] * q[k * ws[0] + channel * ws[4]];
+            for (int k = 0; k < Config::block; ++k) accum[k] += p[channel * xs[4]] * q[k * ws[0] + channel * ws[4]];
         }
     float *y = static_cast<float *>(x.y) + rest * ys[0] + out[0] * ys[1] + out[1] * ys[2] + out[2] * ys[3];
-    for (int k = 0; k < Config::block; ++k) y[(filter + k) * ys[4]] = sums[k];
+    for (int k = 0; k < Config::block; ++k) y[(filter + k) * ys[4]] = accum[k];
   }
 };
 

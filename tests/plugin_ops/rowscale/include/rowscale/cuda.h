@@ -28,7 +28,7 @@ template <class Config> struct RowscaleCuda : RowscaleOnGpu {
     const cuda::LaunchShape shape{unsigned(Config::threads)};
     cuda::Loaded::Place place{};
     if (int error = loaded.get(place, shape)) return cuda::status_of(error);
-    RowscaleRun run = told(x);
+    RowscaleRun run = predicted(x);
     return cuda::start(place.functions[0], {blocks(x)}, shape, stream, run);
   }
 };

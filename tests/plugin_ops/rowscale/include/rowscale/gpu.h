@@ -15,7 +15,7 @@ struct RowscaleRun {
 
 #ifdef TW_ON_GPU
 
-// Config: T, activation, threads, items.  Blocks walk over the rows, so that any number of rows is one launch.
+// Config: T, activation, threads, items.  Blocks traverse the rows, so that any number of rows is one launch.
 template <class Config> TW_GPU void rowscale(const RowscaleRun &x) {
   using T = typename Config::T;
   for (long long i = blockIdx.x; i < x.rows; i += gridDim.x) {

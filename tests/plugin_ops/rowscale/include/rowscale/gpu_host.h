@@ -12,7 +12,7 @@ struct RowscaleOnGpu : PlainKernel {
 
   static bool empty(const tw_rowscale_args &x) { return !x.rows || !x.columns; }
   static unsigned blocks(const tw_rowscale_args &x) { return x.rows < 65535 ? unsigned(x.rows) : 65535u; }
-  static RowscaleRun told(const tw_rowscale_args &x) {
+  static RowscaleRun predicted(const tw_rowscale_args &x) {
     return {x.x,
             static_cast<const float *>(x.scale),
             x.y,

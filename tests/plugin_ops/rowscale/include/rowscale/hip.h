@@ -13,7 +13,7 @@ template <class Config> struct RowscaleHip : RowscaleOnGpu {
   static int launch(const void *args, void *, void *stream) {
     auto &x = *static_cast<const tw_rowscale_args *>(args);
     if (empty(x)) return TW_OK;
-    RowscaleRun run = told(x);
+    RowscaleRun run = predicted(x);
     void *parameters[] = {&run};
     auto kernel = reinterpret_cast<const void *>(&rowscale_block<Config>);
     const hipError_t error = hipLaunchKernel(kernel, dim3(blocks(x)), dim3(Config::threads), parameters, 0,

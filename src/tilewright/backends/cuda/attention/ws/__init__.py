@@ -202,6 +202,9 @@ class Ws(CudaAttentionFamily):
         }
         return {name: getattr(h, name) for name in named} | held(spec.signature) | more
 
+    def wgmma_widths(self, spec: KernelSpec) -> tuple[int, ...]:
+        return tuple(sorted({spec.schedule.tile_n, spec.signature.head_dim_v}))
+
     def config(self, spec: KernelSpec) -> Fields:
         h: WsSchedule = spec.schedule
         return {

@@ -26,6 +26,8 @@ BESIDE = 66  # registers for addresses, fragments and the like: kernels that had
 # Of a split, for each 64 of up to 128 columns of V: windows of K and V that know pages.  Of one tile the split kernel
 # wanted 271 registers, the forward one 195; splits with 128 beside their windows fit into 256, those with 154 spilled.
 WINDOWS = 20
+# And for distances of ALiBi: one of bf16 with 152 counted of 152 (64x128 by four waves, heads of 128) spilled 13.
+DISTANCES = 16
 # Fragments of a tile's K and V that the compiler reads ahead, as a share of all: every step is written out.  Of ten
 # kernels that were built it is 0.29 to 0.66, most 0.43 to 0.58; they had 41 to 378 registers beside those counted.
 READ_AHEAD, LEAST_BESIDE = 0.5, 16
@@ -124,6 +126,7 @@ def registers(inst: Instance) -> int:
     dropping = DRAWN if inst.dropout else 0
     placed = scores if _places_kept(inst) else 0
     windows = _windows(inst) + _places_in_pages(inst)
+    windows += DISTANCES if inst.family == "fwd_splitkv" and inst.bias == "alibi" else 0
     coming = coming * inst.bytes // 4 // lanes
     return m0 * n1 // lanes + scores + scores * inst.bytes // 4 + rows + biased + coming + dropping + placed + windows
 

@@ -57,6 +57,7 @@ def context(spec: KernelSpec) -> dict[str, Any]:
     return {
         "family": "ck_tile",
         "kernel": "CkTileAttentionKernel",
+        "multiplied": "",
         "route": where,
         "glue": named(part.routes, "kernel", where, version),
         "includes": pipeline["includes"],

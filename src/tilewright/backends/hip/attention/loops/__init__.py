@@ -30,7 +30,7 @@ class Loops(Family, AttentionFamily):
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         return {
             "family": self.name, "kernel": "AttentionLoopsKernel", "fields": {}, "route": "", "pipeline": "",
-            "shared": False, "limits": self.numbers(spec),
+            "multiplied": "", "shared": False, "limits": self.numbers(spec),
         }  # fmt: skip
 
 

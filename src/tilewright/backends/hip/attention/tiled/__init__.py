@@ -76,8 +76,8 @@ def wanted_registers(signature: AttentionSignature, schedule: TiledAttentionSche
         if dtype is not None and instruction(dtype, arch).groups == 1 and schedule.tile_n > SIDE:
             line = max(s.head_dim, s.head_dim_v) * DTYPES[dtype].bytes // shape.ACCESS_BYTES
             beside += PIECE_TWICE * max(0, -(-schedule.tile_n * line // shape.threads(schedule, arch)) - FEW_PIECES)
-    elif "mfma" not in arch.features:
-        beside += SCORED * (is_scored(s) and s.dropout) + PAGED * (s.pages != "none")
+    elif blocks > 1:
+        beside += SCORED * (is_scored(s) and s.dropout) + PAGED * (s.pages != "none" and "mfma" not in arch.features)
     return int(shape.registers(s, schedule, arch) * ahead) + beside
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.attention_backward.ck_tile.tiles import TILES, WARP_TILE, CkTileBackwardSchedule
+from tilewright.backends.hip.matrix import lane_registers
 from tilewright.errors import either
 from tilewright.ops.attention_backward.spec import AttentionBackwardSignature
 from tilewright.ops.base import Violation
@@ -14,6 +15,11 @@ HALVES = ("fp16", "bf16")
 BLOCKS_PER_CU = (1, 2)
 BIASED_HEADS = 64  # the largest that were executed with a bias
 LARGE_HEADS = 256  # whose gradients fill the registers of a wave
+# Registers of a lane beside what is counted, and for what dropout draws.  For one block a compute unit, heads of 32 had
+# 227 (92 counted), of 64 311, with dropout 351 (152), of 128 393 and 422 (248); by kr_ktr_vr of 64 250, of 128 with
+# dropout 348.  For two, 188 to 352 bytes of scratch (heads of 32 and 64 with dropout, on all three archs), on gfx950
+# 520 and 740 (of 128 and 256).
+BESIDE, DRAWN = {"kr_ktr_vr": 98, "kr_ktr_vr_iglp": 150}, 40
 _LACKING = {
     "masked": ("a boolean mask", "give a bias that is minus infinity where it hides, or use loops"),
     "softcap": ("a soft cap in its gradients", "use loops"),
@@ -72,6 +78,14 @@ def _bias_rules(s: AttentionBackwardSignature) -> Iterator[Violation]:
         )
 
 
+def registers(signature: AttentionBackwardSignature, schedule: CkTileBackwardSchedule) -> int:
+    """Of a lane: scores and their gradients, sums of dq, dk and dv, K (twice) and V as operands, and the rest."""
+    (m0, n0, *_, head, head_v), lanes = schedule.tile, schedule.threads
+    scores, sums = 2 * m0 * n0, n0 * (head + head_v) + m0 * head
+    operands = n0 * (2 * head + head_v) // 2  # of two bytes
+    return (scores + sums + operands) // lanes + BESIDE[schedule.pipeline] + DRAWN * signature.dropout
+
+
 def violations(
     signature: AttentionBackwardSignature, schedule: CkTileBackwardSchedule, arch: Arch
 ) -> Iterator[Violation]:
@@ -84,9 +98,9 @@ def violations(
         return
     if h.block_per_cu not in BLOCKS_PER_CU:
         yield Violation("amd-backward-occupancy", f"{h.block_per_cu} blocks a compute unit", "use 1 or 2")
-    elif h.block_per_cu > 1 and s.head_dim >= LARGE_HEADS:  # 740 bytes a lane of one of bf16 on gfx950
-        message = f"{h.block_per_cu} blocks a compute unit with heads of {s.head_dim} do not fit their registers"
-        yield Violation("amd-backward-registers", message, "use 1 block a compute unit")
+    elif (held := registers(s, h)) > (own := lane_registers(h.block_per_cu * h.threads // arch.warp_size, arch)):
+        message = f"a lane holds {held} registers; it has {own} with {h.block_per_cu} blocks a compute unit"
+        yield Violation("amd-backward-registers", message, "use 1 block a compute unit, or tiled")
     if s.dropout and s.head_dim >= LARGE_HEADS:  # 100 bytes a lane of one of bf16 on gfx90a
         message = f"dropout with heads of {s.head_dim} does not fit their registers"
         yield Violation("amd-backward-registers", message, "use loops")

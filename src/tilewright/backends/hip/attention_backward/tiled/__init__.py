@@ -91,10 +91,15 @@ def lds_bytes(signature: AttentionBackwardSignature, schedule: TiledBackwardSche
     return (h.tile_m + h.tile_n) * lines + heads * (h.tile_n * size + ACCESS_BYTES)
 
 
+def sums(signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch) -> int:
+    """Registers of a lane that hold sums of dk and dv: accumulation registers do."""
+    return SIDE * (signature.head_dim + signature.head_dim_v) // (arch.warp_size * schedule.column_waves)
+
+
 def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch) -> int:
     """Of a lane: sums of dk and dv, scores and their gradients, and the rest."""
     s, h = signature, schedule
-    sums = SIDE * (s.head_dim + s.head_dim_v) // (arch.warp_size * h.column_waves)
+    added_up = sums(s, h, arch)
     scores = 2 * SIDE * h.tile_n // arch.warp_size
     added = s.dbias + s.dalibi
     features = s.softcap + s.dropout + s.masked + (s.bias != "none") + added
@@ -102,9 +107,9 @@ def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackw
     pieces = -(-h.tile_n * most // _threads(h, arch))
     if instruction(s.dtype, arch).groups == 1:
         beside = BESIDE_TWICE + FEATURE_TWICE * (features + (features and s.mask != "none")) + PIECE_TWICE * pieces
-        return int((sums + scores) * AHEAD_TWICE) + beside
+        return int((added_up + scores) * AHEAD_TWICE) + beside
     scored = SCORED * ((features > 0) + (added > 0))
-    return int((sums + scores) * AHEAD) + BESIDE + scored + MORE_PIECES * max(0, pieces - 2)
+    return int((added_up + scores) * AHEAD) + BESIDE + scored + MORE_PIECES * max(0, pieces - 2)
 
 
 def most_registers(schedule: TiledBackwardSchedule, arch: Arch) -> int:
@@ -204,6 +209,9 @@ def _tile_rules(
     if (wanted := wanted_registers(s, h, arch)) > (most := most_registers(h, arch)):
         message = f"a lane wants {wanted} registers and has {most}: over that it spills"
         yield Violation("amd-registers", message, "use a smaller tile_n, column_waves, or loops")
+    elif (computed := wanted - sums(s, h, arch)) > arch.vector_registers:  # one with 370 had 420 bytes of scratch
+        message = f"a lane computes in {computed} registers and has {arch.vector_registers} that are not for sums alone"
+        yield Violation("amd-registers", message, "use a smaller tile_n, more waves, column_waves, or loops")
 
 
 FAMILY = Tiled()

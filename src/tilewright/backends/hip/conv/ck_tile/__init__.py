@@ -15,7 +15,7 @@ from tilewright.backends.hip.conv.ck_tile import schedules as pools
 from tilewright.backends.hip.conv.ck_tile import shape
 from tilewright.backends.hip.conv.ck_tile.schedules import CkTileConvSchedule
 from tilewright.backends.hip.conv.ck_tile.shape import as_product, lane_vectors, multiplied, native_store
-from tilewright.backends.hip.conv.shared import TiledFamily, by_ck_tile
+from tilewright.backends.hip.conv.shared import NUMBERS, SWITCHES, TiledFamily, by_ck_tile, lines_of
 from tilewright.backends.hip.gemm.ck_tile import FAMILY as GEMM_CK_TILE
 from tilewright.backends.hip.gemm.ck_tile.templates import gemm_profile
 from tilewright.backends.hip.profiles import DEFAULT, named, profile
@@ -121,6 +121,16 @@ class CkTile(TiledFamily):
                 remedy=f"use headers of {DEFAULT} (`tilewright toolchain install rocm`), or the loops pipeline",
             )
         names, product = gemm_profile(version), _as_gemm(spec)
+        switches = {
+            "a_rows": product.signature.layout[0] == "r",
+            "b_rows": product.signature.layout[1] == "r",
+            "pad_m": True,
+            "pad_n": True,
+            "pad_k": True,
+            "preshuffle": False,
+            "persistent": False,
+            "pointwise": h.special == "pointwise",
+        }
         pipeline = named(names.pipelines, "pipeline", h.pipeline, version)
         element = named(profile(version).types, "type", spec.signature.dtype, version)
         return {
@@ -134,17 +144,8 @@ class CkTile(TiledFamily):
             "tails": pipeline["tails"],
             "store": named(names.stores, "store", h.store, version),
             "scheduler": named(names.schedulers, "scheduler", h.scheduler, version),
-            "numbers": _numbers(spec, product),
-            "switches": {
-                "a_rows": product.signature.layout[0] == "r",
-                "b_rows": product.signature.layout[1] == "r",
-                "pad_m": True,
-                "pad_n": True,
-                "pad_k": True,
-                "preshuffle": False,
-                "persistent": False,
-                "pointwise": h.special == "pointwise",
-            },
+            "numbers": lines_of(_numbers(spec, product), NUMBERS),
+            "switches": lines_of(switches, SWITCHES),
         }
 
     def promises(self, spec: KernelSpec) -> Promises:

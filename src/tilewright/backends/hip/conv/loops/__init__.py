@@ -24,7 +24,7 @@ class Loops(Family, ConvFamily):
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         return {
-            "family": self.name, "kernel": "ConvLoopsKernel", "numbers": {}, "switches": {}, "shared": False,
+            "family": self.name, "kernel": "ConvLoopsKernel", "numbers": (), "switches": (), "shared": False,
             "limits": self.numbers(spec), "headers": ["tilewright/hip/conv/loops/kernel.h"], "includes": [],
             "element": f"tw::{spec.signature.dtype}", "sums": False, "tails": "",
         }  # fmt: skip

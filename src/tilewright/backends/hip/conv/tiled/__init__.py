@@ -21,10 +21,13 @@ from tilewright.backends.hip.conv.shared import (
     EXHAUSTIVE,
     LOOPS_MEMORY,
     MERGED,
+    NUMBERS,
     SPECIALS,
+    SWITCHES,
     Shape,
     TiledFamily,
     by_ck_tile,
+    lines_of,
 )
 from tilewright.backends.hip.matrix import (
     MOST_AT_ONCE,
@@ -304,7 +307,8 @@ class Tiled(TiledFamily):
         }
         switches = {"pointwise": h.special == "pointwise", "matrix": h.pipeline != "fma"}
         return {
-            "family": self.name, "kernel": self.kernel(h), "numbers": numbers, "switches": switches, "shared": False,
+            "family": self.name, "kernel": self.kernel(h), "shared": False,
+            "numbers": lines_of(numbers, NUMBERS), "switches": lines_of(switches, SWITCHES),
             "limits": self.numbers(spec), "headers": _HEADERS, "includes": [], "element": f"tw::{s.dtype}",
             "sums": True, "tails": "one",
         }  # fmt: skip

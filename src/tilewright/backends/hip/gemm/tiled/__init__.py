@@ -147,6 +147,7 @@ class Tiled(HipGemmFamily):
         return {
             **super().context(spec), "multiplied": kinds, "threads": shape.threads(h, arch),
             "width_c": shape.width_c(s), "lds_bytes": shape.lds_bytes(h, DTYPES[kinds[0]].bytes),
+            "b_rows": s.layout[1] == "r" and s.variant != "preshuffle",
         }  # fmt: skip
 
     def promises(self, spec: KernelSpec) -> Promises:

@@ -14,20 +14,20 @@ TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, in
                                uint64_t = cached) {
   emulated::copy_box(map, &full->word, to, x, y, z, blocks);
 }
-struct Walk {
+struct Traversal {
   int channel, w, h, d, image;
 };
 struct Tap {
   uint16_t w, h, d;
 };
 template <int Spatial> TW_GPU void tma_load_pixels_multicast(const TensorMap *map, Barrier *full, void *to,
-                                                             const Walk &at, const Tap &tap, uint16_t blocks) {
+                                                             const Traversal &at, const Tap &tap, uint16_t blocks) {
   const int two[5] = {at.channel, at.w, at.h, at.image, 0}, three[5] = {at.channel, at.w, at.h, at.d, at.image},
             moved[3] = {tap.w, tap.h, tap.d};
   emulated::copy_pixels(map, &full->word, to, Spatial == 2 ? two : three, moved, blocks);
 }
 template <int Spatial>
-TW_GPU void tma_load_pixels(const TensorMap *map, Barrier *full, void *to, const Walk &at, const Tap &tap) {
+TW_GPU void tma_load_pixels(const TensorMap *map, Barrier *full, void *to, const Traversal &at, const Tap &tap) {
   tma_load_pixels_multicast<Spatial>(map, full, to, at, tap, 0);
 }
 TW_GPU void bulk_load(const void *from, Barrier *full, void *to, uint32_t bytes) {

@@ -35,13 +35,13 @@ template <int Columns> struct RowDot : PlainKernel {
   static void dots(const tw_gemm_args &x, int64_t row, int64_t column) {
     const float *a = static_cast<const float *>(x.a) + row * x.a_stride;
     const float *b = static_cast<const float *>(x.b) + column * x.b_stride;
-    vf sums[Columns] = {};
+    vf accum[Columns] = {};
     int64_t k = 0;
     for (; k + lanes <= x.k; k += lanes)
-      for (int j = 0; j < Columns; ++j) sums[j] += load_f(a + k) * load_f(b + j * x.b_stride + k);
+      for (int j = 0; j < Columns; ++j) accum[j] += load_f(a + k) * load_f(b + j * x.b_stride + k);
     float *e = static_cast<float *>(x.e) + row * x.e_stride + column;
     for (int j = 0; j < Columns; ++j) {
-      float sum = sum_lanes(sums[j]);
+      float sum = sum_lanes(accum[j]);
       for (int64_t rest = k; rest < x.k; ++rest) sum += a[rest] * b[j * x.b_stride + rest];
       e[j] = float(x.alpha) * sum;
     }

@@ -11,9 +11,9 @@ namespace tw {
 struct BackwardLoops {
   static constexpr int threads = 256, teams = threads / 32;
 };
-template <class Config> constexpr bool sums_of_dq =
+template <class Config> constexpr bool accum_of_dq =
     Config::accumulate == AttentionAccumulate::dq || Config::accumulate == AttentionAccumulate::all;
-template <class Config> constexpr bool sums_of_dkv =
+template <class Config> constexpr bool accum_of_dkv =
     Config::accumulate == AttentionAccumulate::dkv || Config::accumulate == AttentionAccumulate::all;
 
 struct BackwardLoopsArgs : BackwardCall {
@@ -29,7 +29,7 @@ template <class Config> BackwardLoopsArgs backward_loops_args(const tw_attention
   // Packed lines that no sequence has are the first one's, of a sequence without any too.
   const auto at_least = [](int64_t lines, const void *starts) { return starts && lines < 1 ? 1 : lines; };
   BackwardLoopsArgs t{backward_call<Config>(x), 0, 0, {}, {}};
-  t.keys = at_least(x.keys, x.starts_k) * x.batch * (sums_of_dkv<Config> ? x.dkv_heads : x.heads_kv);
+  t.keys = at_least(x.keys, x.starts_k) * x.batch * (accum_of_dkv<Config> ? x.dkv_heads : x.heads_kv);
   t.rows = at_least(x.rows, x.starts_q) * x.batch * x.heads_q;
   const BackwardAddedArgs added = added_of<Config>(x);
   for (int i = 0; i < 4; ++i) t.bias_sizes[i] = added.bias_sizes[i];
@@ -89,8 +89,16 @@ template <class Config> struct BackwardLooper {
                                         int sequence, int line, int head, int columns) const {
     const T *from =
         static_cast<const T *>(base) + sequence * strides.batch + int64_t(line) * strides.row + head * strides.head;
+    const int first = compared_anew(lane);
 #pragma unroll
-    for (int i = 0; i < Count; ++i) to[i] = lane + i * 32 < columns ? to_float(from[lane + i * 32]) : 0.0f;
+    for (int i = 0; i < Count; ++i) to[i] = first + i * 32 < columns ? to_float(from[first + i * 32]) : 0.0f;
+  }
+  // AMD: which lanes have an element is a mask in scalar registers, and of heads of 256 they held more than there are.
+  static TW_GPU int compared_anew(int number) {
+#if defined(__HIP_DEVICE_COMPILE__)
+    asm volatile("" : "+v"(number));
+#endif
+    return number;
   }
   TW_GPU void read_row(float (&q)[D], float (&o)[DV], const BackwardHead &h, int row) const {
     read(q, a.q, a.q_strides, a.starts_q ? 0 : h.sequence, h.first_row + row, h.head, int(a.head_qk));
@@ -102,7 +110,7 @@ template <class Config> struct BackwardLooper {
     read(v, a.v, a.v_strides, a.starts_k ? 0 : h.sequence, h.first_key + key, head, int(a.head_v));
   }
   // A line of results, or of fp32 accumulators.
-  template <bool Accumulators, int Count> TW_GPU void store_tile(const float (&sums)[Count], float factor, void *base,
+  template <bool Accumulators, int Count> TW_GPU void store_tile(const float (&accum)[Count], float factor, void *base,
                                                                  const tw_attention_strides &strides,
                                                                  const void *starts, int64_t sequence, int64_t first,
                                                                  int64_t line, int64_t head, int columns) const {
@@ -112,8 +120,8 @@ template <class Config> struct BackwardLooper {
     for (int i = 0; i < Count; ++i) {
       const int column = lane + i * 32;
       if (column >= columns) continue;
-      if constexpr (Accumulators) static_cast<float *>(base)[place + column] = sums[i];
-      else round_to(sums[i] * factor, static_cast<T *>(base)[place + column]);
+      if constexpr (Accumulators) static_cast<float *>(base)[place + column] = accum[i];
+      else round_to(accum[i] * factor, static_cast<T *>(base)[place + column]);
     }
   }
   template <bool Accumulators, int Count> TW_GPU void clear(void *base, const tw_attention_strides &strides,
@@ -130,8 +138,8 @@ template <class Config> struct BackwardLooper {
 
   // dk and dv of a key, of a head of keys or, where heads are added up later, of a split of its query heads.
   TW_GPU void key(int64_t number) const {
-    constexpr bool sums = sums_of_dkv<Config>;
-    const int64_t room = larger_of(1, a.keys), key = number % room, heads = sums ? a.dkv_heads : a.heads_kv;
+    constexpr bool accum = accum_of_dkv<Config>;
+    const int64_t room = larger_of(1, a.keys), key = number % room, heads = accum ? a.dkv_heads : a.heads_kv;
     const int64_t head = number / room % heads, sequence = number / room / heads;
     const int64_t parts = heads / a.heads_kv, part = head % parts, begin = part * x.group / parts;
     const int count = int((part + 1) * x.group / parts - begin);
@@ -152,16 +160,16 @@ template <class Config> struct BackwardLooper {
         }
     }
     if (key < (a.starts_k ? h.keys : a.keys)) {
-      store_tile<sums>(dk, x.scale, a.dk, a.dk_strides, a.starts_k, sequence, h.first_key, key, head, int(a.head_qk));
-      store_tile<sums>(dv, 1.0f, a.dv, a.dv_strides, a.starts_k, sequence, h.first_key, key, head, int(a.head_v));
+      store_tile<accum>(dk, x.scale, a.dk, a.dk_strides, a.starts_k, sequence, h.first_key, key, head, int(a.head_qk));
+      store_tile<accum>(dv, 1.0f, a.dv, a.dv_strides, a.starts_k, sequence, h.first_key, key, head, int(a.head_v));
     }
     if (key) return;
     const Unused unused = unused_rows(a.starts_k, sequence, a.batch, h.keys, a.keys, a.total_keys);
-    clear<sums, D>(a.dk, a.dk_strides, a.starts_k, unused, head, int(a.head_qk));
-    clear<sums, DV>(a.dv, a.dv_strides, a.starts_k, unused, head, int(a.head_v));
+    clear<accum, D>(a.dk, a.dk_strides, a.starts_k, unused, head, int(a.head_qk));
+    clear<accum, DV>(a.dv, a.dv_strides, a.starts_k, unused, head, int(a.head_v));
   }
   TW_GPU void row(int64_t number) const {
-    constexpr bool sums = sums_of_dq<Config>;
+    constexpr bool accum = accum_of_dq<Config>;
     const int64_t room = larger_of(1, a.rows), row = number % room, head = number / room % a.heads_q;
     const int64_t sequence = number / room / a.heads_q;
     const BackwardHead h = head_of(sequence, head);
@@ -178,10 +186,10 @@ template <class Config> struct BackwardLooper {
       }
     }
     if (row < (a.starts_q ? h.rows : a.rows))
-      store_tile<sums>(dq, x.scale, a.dq, a.dq_strides, a.starts_q, sequence, h.first_row, row, head, int(a.head_qk));
+      store_tile<accum>(dq, x.scale, a.dq, a.dq_strides, a.starts_q, sequence, h.first_row, row, head, int(a.head_qk));
     if (row == 0)
-      clear<sums, D>(a.dq, a.dq_strides, a.starts_q,
-                     unused_rows(a.starts_q, sequence, a.batch, h.rows, a.rows, a.total_rows), head, int(a.head_qk));
+      clear<accum, D>(a.dq, a.dq_strides, a.starts_q,
+                      unused_rows(a.starts_q, sequence, a.batch, h.rows, a.rows, a.total_rows), head, int(a.head_qk));
   }
   // What the entries add to a bias and to slopes, of those in a box of sequences, heads, rows and keys; every `step`-th
   // row from `first` on.
@@ -218,16 +226,16 @@ template <class Config> struct BackwardLooper {
     if (lane == 0) static_cast<float *>(a.dbias)[b * s[0] + head * s[1] + row * s[2] + key * s[3]] = sum.bias;
   }
   // A block has a slope: its teams take rows in turn.  `sums` is shared memory, a float a team.
-  TW_GPU void slope(int64_t number, float *sums) const {
+  TW_GPU void slope(int64_t number, float *accum) const {
     const int64_t head = number % x.slopes[1], b = number / x.slopes[1];
     const int team = int(threadIdx.x) / 32;
     const Added sum = added(along(b, x.slopes[0], a.batch, a.dalibi_batch), {head, head + 1}, {team, a.rows},
                             {0, a.keys}, BackwardLoops::teams);
-    if (lane == 0) sums[team] = sum.slope;
+    if (lane == 0) accum[team] = sum.slope;
     __syncthreads();
     if (threadIdx.x) return;
     float all = 0;
-    for (int i = 0; i < BackwardLoops::teams; ++i) all += sums[i];
+    for (int i = 0; i < BackwardLoops::teams; ++i) all += accum[i];
     static_cast<float *>(a.dalibi)[b * a.dalibi_batch + head * a.dalibi_head] = all;
   }
   TW_GPU static int64_t larger_of(int64_t one, int64_t other) { return one > other ? one : other; }

@@ -72,9 +72,9 @@ template <class Config> BackwardConvertArgs backward_convert_args(const tw_atten
     const int needed = int(prepared_end(rows) / prepared_rows);
     return starts && needed < 1 ? 1 : needed;
   };
-  const auto whole = [](const tw_attention_backward_sums &sums, int64_t head) {
-    return !sums.to || (backward_whole(sums.source, sums.source_strides, head, 4) &&
-                        backward_whole(sums.to, sums.to_strides, head, sizeof(typename Config::T)));
+  const auto whole = [](const tw_attention_backward_sums &accum, int64_t head) {
+    return !accum.to || (backward_whole(accum.source, accum.source_strides, head, 4) &&
+                         backward_whole(accum.to, accum.to_strides, head, sizeof(typename Config::T)));
   };
   BackwardConvertArgs c{x, tiles(x.rows, x.starts_q), tiles(x.keys, x.starts_k), 0, 0, 0, 1};
   c.wide = whole(x.dq, x.head_qk) && whole(x.dk, x.head_qk) && whole(x.dv, x.head_v);
@@ -199,7 +199,7 @@ template <class Config> TW_GPU void backward_dot(const BackwardDotArgs &d) {
   else backward_dot_rows<Config, false>(d);
 }
 // The gradient of a head's sink logit: a block a head, in one order.  `sums` is shared memory, a float for 32 threads.
-template <class Config> TW_GPU void backward_dsink(const BackwardDotArgs &d, float *sums) {
+template <class Config> TW_GPU void backward_dsink(const BackwardDotArgs &d, float *accum) {
   const tw_attention_backward_dot_args &x = d.x;
   constexpr int threads = BackwardRows<Config>::threads;
   const int head = int(blockIdx.x);
@@ -215,10 +215,10 @@ template <class Config> TW_GPU void backward_dsink(const BackwardDotArgs &d, flo
   }
 #pragma unroll
   for (int bits = 1; bits < 32; bits *= 2) sum += lane_xor(sum, bits);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+  if (threadIdx.x % 32 == 0) accum[threadIdx.x / 32] = sum;
   __syncthreads();
   if (threadIdx.x) return;
-  for (int i = 1; i < threads / 32; ++i) sum += sums[i];
+  for (int i = 1; i < threads / 32; ++i) sum += accum[i];
   static_cast<float *>(x.dsink)[head] = -sum;
 }
 
@@ -227,18 +227,18 @@ template <class Config, bool Wide> struct RowConverter {
   using S = BackwardRows<Config>;
   using T = typename Config::T;
   static constexpr int batch = Wide ? S::accum_batch : 1;
-  const float *sums;
+  const float *accum;
   T *results;
-  int64_t sums_stride, part_stride, results_stride;
+  int64_t accum_stride, part_stride, results_stride;
   int parts, columns;
   float factor;
 
   TW_GPU RowConverter(const tw_attention_backward_sums &x, bool packed, int64_t sequence, int64_t head, int columns,
                       float factor)
-      : sums(static_cast<const float *>(x.source) + (packed ? 0 : sequence * x.source_strides.batch) +
-             head * x.parts * x.source_strides.head),
+      : accum(static_cast<const float *>(x.source) + (packed ? 0 : sequence * x.source_strides.batch) +
+              head * x.parts * x.source_strides.head),
         results(static_cast<T *>(x.to) + (packed ? 0 : sequence * x.to_strides.batch) + head * x.to_strides.head),
-        sums_stride(x.source_strides.row),
+        accum_stride(x.source_strides.row),
         part_stride(x.source_strides.head),
         results_stride(x.to_strides.row),
         parts(int(x.parts)),
@@ -248,9 +248,9 @@ template <class Config, bool Wide> struct RowConverter {
   // `count` rows, a batch of a thread's at a time; of the first `there` accumulators are read.
   TW_GPU void rows(int64_t from, int64_t to, int64_t count, int64_t there) const {
     const int line = int(threadIdx.x) / S::accum_lanes, first = int(threadIdx.x) % S::accum_lanes * S::four;
-    const float *source = sums + (from + line) * sums_stride + first;
+    const float *source = accum + (from + line) * accum_stride + first;
     T *target = results + (to + line) * results_stride + first;
-    const int64_t source_step = S::accum_rows_at_once * sums_stride,
+    const int64_t source_step = S::accum_rows_at_once * accum_stride,
                   target_step = S::accum_rows_at_once * results_stride;
 #pragma unroll 1
     for (int left = int(count) - line, known = int(there < count ? there : count) - line; left > 0;
@@ -310,14 +310,14 @@ struct ConvertTile {
   float factor;
 };
 template <class Config, bool Wide>
-TW_GPU void convert_tile(const tw_attention_backward_sums &sums, const ConvertTile &t) {
+TW_GPU void convert_tile(const tw_attention_backward_sums &accum, const ConvertTile &t) {
   const unsigned z = t.number / unsigned(t.tiles), heads = unsigned(t.heads);
   const int64_t tile = t.number - z * unsigned(t.tiles), sequence = z / heads;
   const int64_t head = z - unsigned(sequence) * heads, first = t.starts ? table_entry(t.starts, sequence) : 0;
   const int64_t rows = t.lengths  ? table_entry(t.lengths, sequence)
                        : t.starts ? table_entry(t.starts, sequence + 1) - first
                                   : t.room;
-  const RowConverter<Config, Wide> converter(sums, t.starts != nullptr, sequence, head, t.columns, t.factor);
+  const RowConverter<Config, Wide> converter(accum, t.starts != nullptr, sequence, head, t.columns, t.factor);
   const int64_t end = t.starts ? rows : t.room, each = prepared_rows / t.shares;
   const int64_t row = tile * prepared_rows + t.share * each, count = end - row < each ? end - row : each;
   converter.rows(prepared_first(t.starts, sequence) + row, first + row, count, rows - row);

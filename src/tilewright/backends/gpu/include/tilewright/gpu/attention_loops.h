@@ -1,5 +1,5 @@
 // The plain loops of attention: any size, stride, element type and feature.  A block takes one row of one head (of one
-// split) at a time and walks its keys a chunk after the other with a running softmax: a thread scores a key, then all add
+// split) at a time and traverses its keys a chunk after the other with a running softmax: a thread scores a key, then all add
 // up elements of the values.  Plain on purpose: it is the floor under every problem the others do not take.
 #pragma once
 #include <tilewright/fp8.h>

@@ -99,18 +99,18 @@ template <class Config> struct Finish {
 
   // The elements of E for neighbouring accumulators of a row, of which `there` are inside E.
   template <int Count, class Sum>
-  TW_GPU Some<C, Count> some(const Sum (&sums)[Count], int there, long long z, long long row, long long column) const {
+  TW_GPU Some<C, Count> some(const Sum (&accum)[Count], int there, long long z, long long row, long long column) const {
     if constexpr (!fused && same_type<C, Sum>::value && exact) {
       if (x.alpha == 1 && x.beta == 0) {  // whole numbers as they are: there and back through double takes long
         Some<C, Count> results;
 #pragma unroll
-        for (int i = 0; i < Count; ++i) results.v[i] = sums[i];
+        for (int i = 0; i < Count; ++i) results.v[i] = accum[i];
         return results;
       }
     }
     Real v[Count];
 #pragma unroll
-    for (int i = 0; i < Count; ++i) v[i] = Real(x.alpha) * Real(sums[i]);
+    for (int i = 0; i < Count; ++i) v[i] = Real(x.alpha) * Real(accum[i]);
     if (takes_c<Config> && x.beta != 0) {
       const C *from = static_cast<const C *>(x.c) + z * x.c_batch + row * x.c_stride + column;
       const Some<C, Count> c = load_some<Count>(from, there);
@@ -138,9 +138,9 @@ template <class Config> struct Finish {
   }
   // The same, stored from `to` on.
   template <int Count, class Sum>
-  TW_GPU void store(const Sum (&sums)[Count], int there, long long z, long long row, long long column, C *to) const {
-    if constexpr (Count == 1) *to = (*this)(sums[0], z, row, column);
-    else store_some(to, some(sums, there, z, row, column), there);
+  TW_GPU void store(const Sum (&accum)[Count], int there, long long z, long long row, long long column, C *to) const {
+    if constexpr (Count == 1) *to = (*this)(accum[0], z, row, column);
+    else store_some(to, some(accum, there, z, row, column), there);
   }
   // The element of E for a sum.
   template <class Sum> TW_GPU C operator()(Sum sum, long long z, long long row, long long column) const {

@@ -58,7 +58,7 @@ template <class Config> TW_GPU void gemm_loops(const LoopsArgs &x) {
     auto *from_a = static_cast<const typename Config::A *>(x.a) + z * x.a_batch;
     auto *from_b = static_cast<const typename Config::B *>(x.b) + z * x.b_batch;
     auto *from_up = static_cast<const typename Config::B *>(x.b_up) + z * x.b_batch;
-    Sum sums[1 + dual][G::each][G::each] = {};
+    Sum accum[1 + dual][G::each][G::each] = {};
     for (long long k0 = 0; k0 < x.k; k0 += G::deep) {
       stage<Config::a_rows>(from_a, x.a_stride, x.m, row0, x.k, k0, a);
       stage<!Config::b_rows>(from_b, x.b_stride, x.n, column0, x.k, k0, b[0]);
@@ -77,7 +77,7 @@ template <class Config> TW_GPU void gemm_loops(const LoopsArgs &x) {
 #pragma unroll
           for (int i = 0; i < G::each; ++i)
 #pragma unroll
-            for (int j = 0; j < G::each; ++j) sums[which][i][j] += left[i] * right[j];
+            for (int j = 0; j < G::each; ++j) accum[which][i][j] += left[i] * right[j];
         }
       }
       __syncthreads();
@@ -89,8 +89,8 @@ template <class Config> TW_GPU void gemm_loops(const LoopsArgs &x) {
       for (int j = 0; j < G::each; ++j) {
         long long row = row0 + ty + 16 * i, column = column0 + tx + 16 * j;
         if (row >= x.m || column >= x.n) continue;
-        if constexpr (dual) e[row * x.e_stride + column] = finish.both(sums[0][i][j], sums[1][i][j]);
-        else e[row * x.e_stride + column] = finish(sums[0][i][j], z, row, column);
+        if constexpr (dual) e[row * x.e_stride + column] = finish.both(accum[0][i][j], accum[1][i][j]);
+        else e[row * x.e_stride + column] = finish(accum[0][i][j], z, row, column);
       }
   }
 }

@@ -86,7 +86,7 @@ template <class S, class Config> struct MultistageBlock {
   static_assert(units_k >= 2 || !ahead, "fragments are loaded one unit ahead");
   static_assert(M::m == Config::unit_m && S::warp_n % M::n == 0, "a warp's part is whole units");
 
-  Sum sums[units_m][units_n][M::sums];
+  Sum accum[units_m][units_n][M::accum];
   int warp_row, warp_column;  // of the tile
 
   TW_GPU MultistageBlock() {
@@ -98,7 +98,7 @@ template <class S, class Config> struct MultistageBlock {
 #pragma unroll
       for (int j = 0; j < units_n; ++j)
 #pragma unroll
-        for (int q = 0; q < M::sums; ++q) sums[i][j][q] = 0;
+        for (int q = 0; q < M::accum; ++q) accum[i][j][q] = 0;
   }
 
   struct Fragments {
@@ -115,7 +115,7 @@ template <class S, class Config> struct MultistageBlock {
 #pragma unroll
     for (int i = 0; i < units_m; ++i)
 #pragma unroll
-      for (int j = 0; j < units_n; ++j) M::multiply(sums[i][j], f.a[i], f.b[j]);
+      for (int j = 0; j < units_n; ++j) M::multiply(accum[i][j], f.a[i], f.b[j]);
   }
 
   // What happens beside a unit of k: the next copies, a part of realigning.
@@ -202,10 +202,10 @@ template <class S, class Config> struct MultistageBlock {
 #pragma unroll
       for (int j = 0; j < units_n; ++j)
 #pragma unroll
-        for (int q = 0; q < M::sums; ++q)
+        for (int q = 0; q < M::accum; ++q)
           store_shared(
               shared + staging(warp_row / S::warp_m * M::m + M::row(q), warp_column + j * M::n + M::column(q)) * 4,
-              sums[i][j][q]);
+              accum[i][j][q]);
       block_barrier();
       take(i);
     }
@@ -232,14 +232,14 @@ template <class S, class Config> struct MultistageBlock {
       const int row = row0 + tile_row, column = column0 + c;
       const bool crossed = r >> 2 & 1;  // neighbours change places
       if (row >= x.m || column >= x.n) return;
-      Sum sums[width];
+      Sum accum[width];
 #pragma unroll
       for (int q = 0; q < width; q += 4) {
         const Accumulators from = load_shared<Accumulators>(shared + ((staging(r, c) & ~1) + q) * 4);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[q + i] = crossed ? from.v[i ^ 1] : from.v[i];
+        for (int i = 0; i < 4; ++i) accum[q + i] = crossed ? from.v[i ^ 1] : from.v[i];
       }
-      finish.store(sums, x.n - column, z, row, column, e + row * x.e_stride + column);
+      finish.store(accum, x.n - column, z, row, column, e + row * x.e_stride + column);
     };
     const auto single = [&](int tile_row, int c, int r) {
       const int row = row0 + tile_row, column = column0 + c;
@@ -317,8 +317,8 @@ template <class S, class Config> struct MultistageBlock {
 #pragma unroll
       for (int j = 0; j < units_n; ++j)
 #pragma unroll
-        for (int q = 0; q < M::sums / 4; ++q)
-          take(at + ((i * units_n + j) * (M::sums / 4) + q) * S::threads, &sums[i][j][q * 4]);
+        for (int q = 0; q < M::accum / 4; ++q)
+          take(at + ((i * units_n + j) * (M::accum / 4) + q) * S::threads, &accum[i][j][q * 4]);
   }
   // Crossed so that neither the lanes of a unit nor those of a row meet in a bank.
   static constexpr int cross = S::BN % 32 == 0 ? 32 : 16;

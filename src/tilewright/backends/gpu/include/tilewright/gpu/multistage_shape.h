@@ -71,9 +71,9 @@ template <class Config> struct Multistage {
   // Blocks that a multiprocessor holds at a time, at least: the compiler keeps to the registers that leaves.  Plain
   // multiply-adds need other warps beside them where a thread has few accumulators; so do four-byte matrix instructions, whose
   // fragments are not loaded ahead, and whose copies fill memory's pipe only when several blocks have some under way.
-  static constexpr int sums = BM * BN / threads;
+  static constexpr int accum = BM * BN / threads;
   static constexpr bool wide = A::size == 4 && !A::plain;
-  static constexpr bool roomy = sums <= (wide ? 32 : 64) && !(wide && (A::Vector < 16 || B::Vector < 16));
+  static constexpr bool roomy = accum <= (wide ? 32 : 64) && !(wide && (A::Vector < 16 || B::Vector < 16));
   static constexpr int at_once = roomy ? 512 : wide ? 384 : 256;  // threads
   static constexpr int ctas_per_sm = (A::plain || wide) && at_once > threads ? at_once / threads : 1;
   // What the host counts with when it chooses the splits of k: seconds of a k-block beside others, and how much longer alone.

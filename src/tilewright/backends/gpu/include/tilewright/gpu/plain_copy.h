@@ -6,7 +6,7 @@
 #ifdef TW_ON_GPU
 namespace tw {
 
-// Walks along k, a tile at a time.  Beyond the matrix and beyond its split of k everything is zero, and nothing is read.
+// Goes along k, a tile at a time.  Beyond the matrix and beyond its split of k everything is zero, and nothing is read.
 template <class O, int Threads> struct PlainFetch {
   static constexpr int step = Threads / O::pieces, count = (O::rows + step - 1) / step;  // rows of one thread
   static constexpr bool whole = O::rows % step == 0;
@@ -16,7 +16,7 @@ template <class O, int Threads> struct PlainFetch {
   int row, place;                                           // of the first piece in the stage
   int rows, bytes;  // left: rows from `row` on, bytes of a row from the piece on (not single: of the piece)
 
-  // `line` is the tile's first row of A or column of B, `k` the first of the walk, `deep` where it ends.
+  // `line` is the tile's first row of A or column of B, `k` the first of the traversal, `deep` where it ends.
   TW_GPU PlainFetch(const void *matrix, long long stride, int lines, int deep, int line, int k) {
     const int thread = thread_index(), column = thread % O::pieces * O::piece;
     row = thread / O::pieces;

@@ -8,7 +8,7 @@ namespace tw {
 
 TW_GPU int clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-// Walks along k, a tile at each call.  Outside the matrix everything is zero, and nothing is read that
+// Goes along k, a tile at each call.  Outside the matrix everything is zero, and nothing is read that
 // lies before its first byte or behind the last of its row.
 template <class O, int Threads> struct Fetch {
   static constexpr int step = Threads / O::pieces, count = (O::rows + step - 1) / step;  // rows of one thread
@@ -20,7 +20,7 @@ template <class O, int Threads> struct Fetch {
   int row, column;    // of the first piece in the stage
   int rows, bytes;    // left in the matrix: rows from `row` on, bytes of a row from the piece on
 
-  // `line` is the tile's first row of A or column of B, `k` the first of the walk, `deep` the matrix's k.
+  // `line` is the tile's first row of A or column of B, `k` the first of the traversal, `deep` the matrix's k.
   TW_GPU Fetch(const void *matrix, long long stride, int lines, int deep, int line, int k) {
     const int thread = thread_index();
     row = thread / O::pieces;
@@ -42,7 +42,7 @@ template <class O, int Threads> struct Fetch {
     else rows -= O::Deep;
   }
 
-  // A whole stage; `to` is its place.  Only the first one of a walk can hold the matrix's first word.
+  // A whole stage; `to` is its place.  Only the first one of a traversal can hold the matrix's first word.
   template <bool First> TW_GPU void stage(char *to) const {
     const char *at = from;  // stepped, not multiplied: the multiples would all be kept in registers
 #pragma unroll

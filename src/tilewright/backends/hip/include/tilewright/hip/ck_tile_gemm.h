@@ -101,7 +101,7 @@ template <class Config> struct Product {
 
   // The accumulators of one tile of E.
   template <int variant, class OfA, class OfB, class... Lds>
-  static __device__ auto sums(const OfA &a, const OfB &b, int turns, Lds *...lds) {
+  static __device__ auto accum(const OfA &a, const OfB &b, int turns, Lds *...lds) {
     if constexpr (one_tail) {
       return Pipeline{}(a, b, turns, lds...);
     } else {
@@ -166,8 +166,8 @@ template <class Config> struct Device : Product<Config> {
     const auto *b = static_cast<const typename Config::B *>(x.b) + z * x.b_batch;
     const auto of_a = window_a(x, a + (Config::a_rows ? first : int64_t(first) * x.a_stride), depth, m);
     const auto of_b = window_b(x, b + (Config::b_rows ? int64_t(first) * x.b_stride : first), depth, n);
-    const auto &all = Base::template sums<variant>(CkTile<Config>::operand(of_a), CkTile<Config>::operand(of_b), turns,
-                                                   static_cast<void *>(lds), more...);
+    const auto &all = Base::template accum<variant>(CkTile<Config>::operand(of_a), CkTile<Config>::operand(of_b), turns,
+                                                    static_cast<void *>(lds), more...);
     // With two groups of waves, the first has the accumulators of both.
     if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
       if constexpr (Config::split_k > 1) Store::store_tile(x.m, all, Part<Config>{x, part}, {z, m, n}, lds);

@@ -17,13 +17,13 @@ template <class Config> struct Finished : private StoreMode<Config> {
   const Launch &x;
   TW_GPU explicit Finished(const Launch &launch) : x(launch) {}
 
-  template <int width> TW_GPU void operator()(const Sum (&sums)[width], int64_t z, int64_t row, int64_t column) const {
+  template <int width> TW_GPU void operator()(const Sum (&accum)[width], int64_t z, int64_t row, int64_t column) const {
     if (column >= x.n) return;
     const int count = x.n - column < width ? int(x.n - column) : width;
     Real value[width], other[width];
     const Real alpha = Real(x.alpha), beta = Real(x.beta);
 #pragma unroll
-    for (int j = 0; j < width; ++j) value[j] = alpha * Real(sums[j]);
+    for (int j = 0; j < width; ++j) value[j] = alpha * Real(accum[j]);
     if (x.beta != 0) {
       Base::load(other, static_cast<const C *>(x.c) + z * x.c_batch + row * x.c_stride + column, 1, x.wide & wide_c,
                  count);

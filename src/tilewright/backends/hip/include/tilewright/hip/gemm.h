@@ -33,11 +33,11 @@ template <int bytes> struct Element {
 struct Launch {
   const void *a, *b, *c, *d[TW_MAX_D];
   void *e;
-  void *sums;  // where k is split: the splits of each matrix, m x sums_stride each
+  void *accum;  // where k is split: the splits of each matrix, m x sums_stride each
   int m, n, k, batch, a_stride, b_stride;
   int parts, finish_across, wide;
   int64_t a_batch, b_batch, c_batch, d_batch[TW_MAX_D], e_batch;
-  int64_t c_stride, d_stride[TW_MAX_D], e_stride, sums_stride;
+  int64_t c_stride, d_stride[TW_MAX_D], e_stride, accum_stride;
   int64_t d_column_stride[TW_MAX_D];
   double alpha, beta;
 };
@@ -195,7 +195,7 @@ template <class Config, class Limits> struct Gemm : Packing<Config, Config::pres
     const void *kernel = chosen(variant, std::make_integer_sequence<int, variants<Config>>());
     dim3 grid(tiles, one.batch, one.parts);
     if constexpr (Config::persistent) {
-      // As many blocks as run at once; the kernel walks over the tiles, and finds its split of k by itself.
+      // As many blocks as run at once; the kernel traverses the tiles, and finds its split of k by itself.
       static const int blocks = [kernel] {
         int device = 0, units = 0, each = 0;
         if (hipGetDevice(&device) != hipSuccess ||
@@ -234,12 +234,12 @@ template <class Config, class Limits> struct Gemm : Packing<Config, Config::pres
 
   static Launch launch_of(const tw_gemm_args &x, void *workspace) {
     Launch one{};
-    one.a = x.a, one.b = x.b, one.c = x.c, one.e = x.e, one.sums = workspace;
+    one.a = x.a, one.b = x.b, one.c = x.c, one.e = x.e, one.accum = workspace;
     one.m = int(x.m), one.n = int(x.n), one.k = int(x.k), one.parts = int(parts(x));
     one.a_stride = int(x.a_stride), one.b_stride = int(Config::preshuffle ? x.k : x.b_stride);
     one.a_batch = x.a_batch_stride, one.c_batch = x.c_batch_stride, one.e_batch = x.e_batch_stride;
     one.b_batch = Config::preshuffle && x.b_batch_stride ? x.n * x.k : x.b_batch_stride;
-    one.c_stride = x.c_stride, one.e_stride = x.e_stride, one.sums_stride = up(x.n, 16);
+    one.c_stride = x.c_stride, one.e_stride = x.e_stride, one.accum_stride = up(x.n, 16);
     for (int t = 0; t < Config::num_d; ++t) {
       one.d[t] = x.d[t], one.d_batch[t] = x.d_batch_stride[t];
       one.d_stride[t] = x.d_row_stride[t], one.d_column_stride[t] = x.d_col_stride[t];

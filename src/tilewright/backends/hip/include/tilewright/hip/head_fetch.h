@@ -26,7 +26,9 @@ template <class T> struct FetchedElements {
 };
 // Bytes are taken out of words where they are converted and not before: each would have a register of its own.
 template <class T> TW_GPU FetchedElements<T> elements_of(FetchedWords words) {
+#if !defined(__gfx1250__)
   if constexpr (sizeof(T) == 1) asm volatile("" : "+v"(words));
+#endif
   return __builtin_bit_cast(FetchedElements<T>, words);
 }
 

@@ -148,7 +148,7 @@ template <class A, class B, int deep> struct Matrix {
   using Atom = MatrixAtom<A, B>;
   using Accumulators = typename Atom::Accumulators;
   static_assert(sizeof(A) == sizeof(B), "an instruction holds as many elements of A as of B");
-  static constexpr int side = 16, wave = matrix_wave, sums = int(sizeof(Accumulators) / 4),
+  static constexpr int side = 16, wave = matrix_wave, accum = int(sizeof(Accumulators) / 4),
                        atom = int(sizeof(typename Atom::Lines));
   static constexpr int bytes_for(int most) {
     return most <= atom || matrix_groups * most / int(sizeof(A)) <= deep ? (most < atom ? atom : most)
@@ -168,7 +168,7 @@ template <class A, class B, int deep> struct Matrix {
   // Of a lane: its line, the first k of a k-block that it holds, and where its i-th sum is.
   static TW_GPU int line(int lane) { return lane % side; }
   static TW_GPU int first(int lane) { return lane / side % matrix_groups * held; }
-  static TW_GPU int row(int lane, int i) { return matrix_groups == 1 ? i * 2 + lane / side : lane / side * sums + i; }
+  static TW_GPU int row(int lane, int i) { return matrix_groups == 1 ? i * 2 + lane / side : lane / side * accum + i; }
   static TW_GPU int column(int lane) { return lane % side; }
 };
 

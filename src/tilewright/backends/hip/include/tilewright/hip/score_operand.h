@@ -16,9 +16,9 @@ template <class Unit, class M, int lines> struct ScoreOperand {
   static constexpr bool halves = matrix_groups == 1;
   // Blocks of 16 of a k-block: those that an instruction takes (two on gfx1250), and two where a lane then reads 16 bytes of a
   // line of the other operand at once.
-  static constexpr bool two = Unit::sums * int(sizeof(M)) < Unit::atom || (matrix_groups == 4 && sizeof(M) == 2);
+  static constexpr bool two = Unit::accum * int(sizeof(M)) < Unit::atom || (matrix_groups == 4 && sizeof(M) == 2);
   static constexpr int blocks = !halves && two && lines % 32 == 0 ? 2 : 1;
-  static constexpr int held = blocks * Unit::sums * (halves ? 2 : 1), steps = lines / (16 * blocks);
+  static constexpr int held = blocks * Unit::accum * (halves ? 2 : 1), steps = lines / (16 * blocks);
   static constexpr int atoms = held * int(sizeof(M)) / Unit::atom;
   static_assert(atoms > 0 && atoms * Unit::atom == held * int(sizeof(M)), "a tile is no whole instructions");
   struct Fragment {
@@ -31,7 +31,7 @@ template <class Unit, class M, int lines> struct ScoreOperand {
 
   struct Order {
     static TW_GPU int place(int key) {
-      constexpr int near = Unit::sums;  // neighbours that a lane has of a block
+      constexpr int near = Unit::accum;  // neighbours that a lane has of a block
       return blocks == 2 ? key / 32 * 32 + key % 16 / near * 2 * near + key % 32 / 16 * near + key % near : key;
     }
   };
@@ -56,7 +56,7 @@ template <class Unit, class M, int lines> struct ScoreOperand {
 #pragma unroll
       for (int b = 0; b < blocks; ++b)
 #pragma unroll
-        for (int i = 0; i < Unit::sums; ++i) some.v[b * Unit::sums + i] = weight(scores[step * blocks + b][i]);
+        for (int i = 0; i < Unit::accum; ++i) some.v[b * Unit::accum + i] = weight(scores[step * blocks + b][i]);
     }
     return __builtin_bit_cast(Fragment, some);
   }
@@ -67,13 +67,13 @@ template <class Unit, class M, int lines> struct ScoreOperand {
 
  private:
   // Lanes below 16 have the even keys of a block, the others the odd ones.
-  static TW_GPU void exchanged(const Accumulators &sums, Elements &some) {
+  static TW_GPU void exchanged(const Accumulators &accum, Elements &some) {
     struct Two {
       M v[2];
     };
 #pragma unroll
-    for (int w = 0; w < Unit::sums / 2; ++w) {
-      const uint32_t own = __builtin_bit_cast(uint32_t, Two{{weight(sums[2 * w]), weight(sums[2 * w + 1])}});
+    for (int w = 0; w < Unit::accum / 2; ++w) {
+      const uint32_t own = __builtin_bit_cast(uint32_t, Two{{weight(accum[2 * w]), weight(accum[2 * w + 1])}});
       const uint32_t other = lane_at(own, lane() ^ 16);
       const uint32_t even = lane() < 16 ? own : other, odd = lane() < 16 ? other : own;
       const Two first = __builtin_bit_cast(Two, (even & 0xffffu) | odd << 16),

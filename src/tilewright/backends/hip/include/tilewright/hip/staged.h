@@ -25,7 +25,7 @@ template <class Config, class A, class B, bool crossed> struct MatrixProduct {
                        repeat_n = Config::tile_n / (Config::warp_grid_n * side);
   static constexpr int turns = repeat_m, band = Config::warp_grid_m * side;  // rows of the tile that leave together
   static constexpr int row = Config::tile_n + 4;
-  typename Unit::Accumulators sums[repeat_m][repeat_n] = {};
+  typename Unit::Accumulators accum[repeat_m][repeat_n] = {};
 
   static TW_GPU int wave_m() { return int(threadIdx.x) / wave / Config::warp_grid_n; }
   static TW_GPU int wave_n() { return int(threadIdx.x) / wave % Config::warp_grid_n; }
@@ -71,7 +71,7 @@ template <class Config, class A, class B, bool crossed> struct MatrixProduct {
 #pragma unroll
     for (int i = 0; i < repeat_m; ++i)
 #pragma unroll
-      for (int j = 0; j < repeat_n; ++j) Unit::multiply(f.a[i], f.b[j], sums[i][j]);
+      for (int j = 0; j < repeat_n; ++j) Unit::multiply(f.a[i], f.b[j], accum[i][j]);
   }
   // Accumulators of a turn, which are neighbouring rows of the tile.
   struct Band {
@@ -80,14 +80,14 @@ template <class Config, class A, class B, bool crossed> struct MatrixProduct {
   template <int turn> TW_GPU Band taken() const {
     Band some;
 #pragma unroll
-    for (int j = 0; j < repeat_n; ++j) some.v[j] = sums[turn][j];
+    for (int j = 0; j < repeat_n; ++j) some.v[j] = accum[turn][j];
     return some;
   }
   static TW_GPU void put(const Band &some, typename Config::Acc *to) {
 #pragma unroll
     for (int j = 0; j < repeat_n; ++j)
 #pragma unroll
-      for (int i = 0; i < Unit::sums; ++i)
+      for (int i = 0; i < Unit::accum; ++i)
         to[(wave_m() * side + Unit::row(lane(), i)) * row + (j * Config::warp_grid_n + wave_n()) * side +
            Unit::column(lane())] = some.v[j][i];
   }
@@ -102,13 +102,13 @@ struct StagedTile {
 // The accumulators of a product, a band of rows at a time, through LDS: `out` gets `width` neighbours of a row.
 template <class Config, int width, class Product, class Out> struct StagedStore {
   using Sum = typename Config::Acc;
-  static TW_GPU void all(const StagedTile &at, const Product &product, const Out &out, Sum *sums) {
+  static TW_GPU void all(const StagedTile &at, const Product &product, const Out &out, Sum *accum) {
     // What is fused is long, and written once so.
 #pragma clang loop unroll(disable)
     for (int turn = 0; turn < Product::turns; ++turn) {
-      Product::put(taken(turn, product, std::make_integer_sequence<int, Product::turns>()), sums);
+      Product::put(taken(turn, product, std::make_integer_sequence<int, Product::turns>()), accum);
       __syncthreads();
-      away(at, turn * Product::band, out, sums);
+      away(at, turn * Product::band, out, accum);
       __syncthreads();
     }
   }
@@ -124,7 +124,7 @@ template <class Config, int width, class Product, class Out> struct StagedStore 
   static TW_GPU void choose(bool yes, const typename Product::Band &these, typename Product::Band &some) {
     if (yes) some = these;
   }
-  static TW_GPU void away(const StagedTile &at, int down, const Out &out, const Sum *sums) {
+  static TW_GPU void away(const StagedTile &at, int down, const Out &out, const Sum *accum) {
     constexpr int pieces = Config::tile_n / width;
 #pragma clang loop unroll(disable)
     for (int piece = threadIdx.x; piece < Product::band * pieces; piece += Config::threads) {
@@ -132,7 +132,7 @@ template <class Config, int width, class Product, class Out> struct StagedStore 
       if (at.m + down + row >= at.rows) continue;
       Sum some[width];
 #pragma unroll
-      for (int i = 0; i < width; ++i) some[i] = sums[row * Product::row + column + i];
+      for (int i = 0; i < width; ++i) some[i] = accum[row * Product::row + column + i];
       out(some, at.z, at.m + down + row, at.n + column);
     }
   }

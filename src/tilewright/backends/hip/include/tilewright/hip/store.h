@@ -97,7 +97,7 @@ template <class Config> struct Direct {
   static constexpr int lds_bytes = 0;
 
   template <class Accumulators, class Out>
-  static TW_GPU void store_tile(int rows, const Accumulators &sums, Out out, Corner at, void *) {
+  static TW_GPU void store_tile(int rows, const Accumulators &accum, Out out, Corner at, void *) {
     using Encoding = typename Accumulators::StaticTileDistribution::DstrEncode;
     static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
     const auto own = Accumulators::get_tile_distribution().calculate_index();
@@ -105,7 +105,7 @@ template <class Config> struct Direct {
 #pragma clang loop unroll(disable)
     for (int turn = 0; turn < T::count; ++turn) {
       typename Config::Acc held[T::held];
-      T::take(turn, sums.get_thread_buffer(), held);
+      T::take(turn, accum.get_thread_buffer(), held);
       each<Encoding>(rows, held, out, {at.z, at.m + T::m_of(turn) * T::band_m, at.n + T::n_of(turn) * T::band_n},
                      std::make_integer_sequence<int, T::held>());
     }
@@ -136,7 +136,7 @@ template <class Config> struct Shuffled {
   static_assert(columns % width == 0, "rows are not whole accesses");
 
   template <class Accumulators, class Out>
-  static TW_GPU void store_tile(int all_rows, const Accumulators &sums, Out out, Corner at, void *lds) {
+  static TW_GPU void store_tile(int all_rows, const Accumulators &accum, Out out, Corner at, void *lds) {
     using Encoding = typename Accumulators::StaticTileDistribution::DstrEncode;
     static_assert(T::template as_thought<Encoding>(), "CK Tile keeps its sums in another order");
     const auto own = Accumulators::get_tile_distribution().calculate_index();
@@ -146,7 +146,7 @@ template <class Config> struct Shuffled {
 #pragma clang loop unroll(disable)
     for (int turn = 0; turn < T::count; ++turn) {
       Sum held[T::held];
-      T::take(turn, sums.get_thread_buffer(), held);
+      T::take(turn, accum.get_thread_buffer(), held);
       __syncthreads();  // whoever read LDS last has done so
       put<Encoding>(block + row * columns + (own_column ^ transposed<Encoding>(row)), held,
                     std::make_integer_sequence<int, T::held>());
@@ -192,16 +192,16 @@ template <class Config> struct Shuffled {
       // Slabs of one warp tile are apart in E.
       const int to = at.m + (T::parts == 1 ? row : row / slab * Config::warp_tile_m + row % slab);
       if (Config::pad_m && to >= all_rows) continue;
-      Sum sums[width];
+      Sum accum[width];
       const Sum *from = block + row * columns + (column ^ transposed<Encoding>(row));
       constexpr int wide = width < 4 ? width : 4;
 #pragma unroll
       for (int j = 0; j < width; j += wide) {
         const auto some = *reinterpret_cast<const typename Together<Sum, wide>::type *>(from + j);
 #pragma unroll
-        for (int i = 0; i < wide; ++i) sums[j + i] = __builtin_bit_cast(Sum, uint32_t(some[i]));
+        for (int i = 0; i < wide; ++i) accum[j + i] = __builtin_bit_cast(Sum, uint32_t(some[i]));
       }
-      out(sums, at.z, to, at.n + column);
+      out(accum, at.z, to, at.n + column);
     }
   }
 };

@@ -85,16 +85,16 @@ template <class Config, class Launched = Launch> struct Part {
   int64_t part;
 
   TW_GPU Sum *at(int64_t z, int64_t row, int64_t column) const {
-    return static_cast<Sum *>(x.sums) + ((z * x.parts + part) * x.m + row) * x.sums_stride + column;
+    return static_cast<Sum *>(x.accum) + ((z * x.parts + part) * x.m + row) * x.accum_stride + column;
   }
-  template <int width> TW_GPU void operator()(const Sum (&sums)[width], int64_t z, int64_t row, int64_t column) const {
-    if (column >= x.sums_stride) return;
+  template <int width> TW_GPU void operator()(const Sum (&accum)[width], int64_t z, int64_t row, int64_t column) const {
+    if (column >= x.accum_stride) return;
     if constexpr (width == 1) {
-      *at(z, row, column) = sums[0];
+      *at(z, row, column) = accum[0];
     } else {
       typename Together<Sum, width>::type all;
 #pragma unroll
-      for (int j = 0; j < width; ++j) all[j] = __builtin_bit_cast(uint32_t, sums[j]);
+      for (int j = 0; j < width; ++j) all[j] = __builtin_bit_cast(uint32_t, accum[j]);
       *reinterpret_cast<typename Together<Sum, width>::type *>(at(z, row, column)) = all;
     }
   }
@@ -109,17 +109,17 @@ template <class Config, class Launched, class Out> TW_GPU void add_splits(const 
   if (column >= x.n) return;
   const int64_t step = int64_t(gridDim.y) * (finish_threads / across);
   for (int64_t row = int64_t(blockIdx.y) * (finish_threads / across) + threadIdx.x / across; row < x.m; row += step) {
-    Sum sums[width] = {};
+    Sum accum[width] = {};
     for (int part = 0; part < x.parts; ++part) {
       const Sum *from = Part<Config, Launched>{x, part}.at(z, row, column);
 #pragma unroll
       for (int j = 0; j < width; j += wide) {
         const auto some = *reinterpret_cast<const typename Together<Sum, wide>::type *>(from + j);
 #pragma unroll
-        for (int i = 0; i < wide; ++i) sums[j + i] += __builtin_bit_cast(Sum, uint32_t(some[i]));
+        for (int i = 0; i < wide; ++i) accum[j + i] += __builtin_bit_cast(Sum, uint32_t(some[i]));
       }
     }
-    out(sums, z, row, column);
+    out(accum, z, row, column);
   }
 }
 

@@ -128,7 +128,7 @@ template <class Dot, bool NContiguous, int Vectors, class T>
 TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, uint32_t *out, int32_t *totals) {
   constexpr int width = Vectors * lanes;
   int64_t groups = (depth + Dot::step - 1) / Dot::step;
-  vi sums[Vectors] = {};
+  vi accum[Vectors] = {};
   if constexpr (NContiguous) {
     int64_t g = 0;
     if constexpr (Dot::offset) {  // VNNI's: the only one with strips
@@ -141,7 +141,7 @@ TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, ui
           for (int t = 0; t < Dot::strip; ++t) {
             if (v + t >= Vectors) continue;
             store_u(out + g * width + (v + t) * lanes, words[t]);
-            count_in<Dot>(sums[v + t], words[t]);
+            count_in<Dot>(accum[v + t], words[t]);
           }
         }
     } else if (columns >= width) {
@@ -157,17 +157,17 @@ TW_INLINE void pack_b(const T *b, int64_t ld, int64_t columns, int64_t depth, ui
         int64_t left = columns - v * lanes;
         vu words = left > 0 ? words_across<Dot>(b + k * ld + v * lanes, ld, left, depth - k) : vu{};
         store_u(out + g * width + v * lanes, words);
-        count_in<Dot>(sums[v], words);
+        count_in<Dot>(accum[v], words);
       }
     }
   } else {
     for (int64_t g = 0; g < groups; g += lanes)
       for (int v = 0; v < Vectors; ++v)
         square_of_lines<Dot>(b + v * lanes * ld + g * Dot::step, ld, columns - v * lanes, depth - g * Dot::step,
-                             groups - g < lanes ? groups - g : lanes, out + g * width + v * lanes, width, &sums[v]);
+                             groups - g < lanes ? groups - g : lanes, out + g * width + v * lanes, width, &accum[v]);
   }
   if constexpr (Dot::offset)
-    for (int v = 0; v < Vectors; ++v) store_u(totals + v * lanes, vu(sums[v]) * uint32_t(-128));
+    for (int v = 0; v < Vectors; ++v) store_u(totals + v * lanes, vu(accum[v]) * uint32_t(-128));
   (void)totals;
 }
 

@@ -36,18 +36,18 @@ template <class Config> struct Finish {
   }
 
   // `count` accumulators of one row to E.
-  static TW_INLINE void store(const tw_gemm_args &x, const Row &r, const Sum *sums, int64_t count) {
+  static TW_INLINE void store(const tw_gemm_args &x, const Row &r, const Sum *accum, int64_t count) {
     if constexpr (is_int<C>) {
       if (!fused && x.alpha == 1 && x.beta == 0) {
         for (int64_t j = 0; j < count; ++j) {
-          int32_t s = sums[j];
+          int32_t s = accum[j];
           if constexpr (same<C, int8>::value) s = s < -128 ? -128 : s > 127 ? 127 : s;
           r.e[j] = C(s);
         }
         return;
       }
       for (int64_t j = 0; j < count; ++j) {
-        double value = x.alpha * double(sums[j]);
+        double value = x.alpha * double(accum[j]);
         if (x.beta != 0) value += x.beta * double(r.c[j]);
         for (int t = 0; t < Config::num_d; ++t) {
           double d = double(r.d[t][j * x.d_col_stride[t]]);
@@ -60,7 +60,7 @@ template <class Config> struct Finish {
       vf alpha = splat(float(x.alpha)), beta = splat(float(x.beta));
       for (int64_t j = 0; j < count; j += lanes) {
         int64_t left = count - j;
-        vf value = alpha * load_as_float(sums + j);  // accumulators are padded to whole vectors
+        vf value = alpha * load_as_float(accum + j);  // accumulators are padded to whole vectors
         if (x.beta != 0) value += beta * load_as_float(r.c + j, left);
         for (int t = 0; t < Config::num_d; ++t) {
           vf d = x.d_col_stride[t] ? load_as_float(r.d[t] + j, left) : splat(to_float(*r.d[t]));

@@ -81,7 +81,7 @@ bool take_openmp(void *library) {
 }
 
 // What is visible to all (preloaded, or loaded as global) serves every library; else we look into those we know.
-// Libraries are opened outside of the walk over them: the two take the loader's locks in different orders.
+// Libraries are opened outside of the traversal of them: the two take the loader's locks in different orders.
 void find_openmp() {
   if (take_openmp(RTLD_DEFAULT)) return;
   for (const char *name : known_names) {

@@ -10,12 +10,12 @@ template <int Size> struct Floats {
   float at[size];
 
   static float dot(const Floats &a, const Floats &b) {
-    float sums[group] = {};
+    float accum[group] = {};
     for (int d = 0; d < size; d += group)
-      for (int t = 0; t < group; ++t) sums[t] += a.at[d + t] * b.at[d + t];
+      for (int t = 0; t < group; ++t) accum[t] += a.at[d + t] * b.at[d + t];
     for (int step = group / 2; step; step /= 2)
-      for (int t = 0; t < step; ++t) sums[t] += sums[t + step];
-    return sums[0];
+      for (int t = 0; t < step; ++t) accum[t] += accum[t + step];
+    return accum[0];
   }
   // The same as tiles add scores up (dot.h).
   static float score(const Floats &a, const Floats &b) {

@@ -14,7 +14,7 @@ __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__
                                               uint32_t *out, int64_t ld_out) {
   constexpr int width = Vectors * lanes;
   using Sum = typename Dot::Sum;
-  Sum sums[MR][Vectors];
+  Sum accum[MR][Vectors];
   // The results' lines are far away; prefetch them now, they are needed when k has gone by.
 #pragma GCC unroll 32
   for (int i = 0; i < MR; ++i)
@@ -27,8 +27,8 @@ __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
-      if constexpr (Dot::offset) sums[i][v] = Sum(load_u(start + v * lanes));
-      else sums[i][v] = Dot::zero();
+      if constexpr (Dot::offset) accum[i][v] = Sum(load_u(start + v * lanes));
+      else accum[i][v] = Dot::zero();
     }
   auto step = [&](int64_t g) {
     vu columns[Vectors];
@@ -39,7 +39,7 @@ __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__
 #pragma GCC unroll 32
     for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[i][v] = Dot::mac(sums[i][v], splat(a[i * Stride + g]), columns[v]);
+      for (int v = 0; v < Vectors; ++v) accum[i][v] = Dot::mac(accum[i][v], splat(a[i * Stride + g]), columns[v]);
   };
   int64_t g = 0;
   for (; g + Unroll <= groups; g += Unroll) {
@@ -53,9 +53,9 @@ __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
       uint32_t *to = out + i * ld_out + v * lanes;
-      if constexpr (!Accumulate) store_u(to, vu(sums[i][v]));
-      else if constexpr (same<Sum, vf>::value) store_f(to, load_f(from + i * ld_from + v * lanes) + vf(sums[i][v]));
-      else store_u(to, load_u(from + i * ld_from + v * lanes) + vu(sums[i][v]));
+      if constexpr (!Accumulate) store_u(to, vu(accum[i][v]));
+      else if constexpr (same<Sum, vf>::value) store_f(to, load_f(from + i * ld_from + v * lanes) + vf(accum[i][v]));
+      else store_u(to, load_u(from + i * ld_from + v * lanes) + vu(accum[i][v]));
     }
 }
 

@@ -37,7 +37,7 @@ template <class Config, class TileA, class TileB> struct TensorMatrix {
   using A = typename Config::A;
   using B = typename Config::B;
   using Sum = typename sum_of<A>::type;
-  static constexpr int m = 16, n = 16, k = 32 / sizeof(A), a_words = 4, b_words = 4, sums = 8;
+  static constexpr int m = 16, n = 16, k = 32 / sizeof(A), a_words = 4, b_words = 4, accum = 8;
   static constexpr bool tf = sizeof(A) == 4, ahead = !tf, widened = is_fp8<A>::value && !TW_MMA_FP8;
 
   // a_words: rows 0-7 and 8-15 of the first 16 bytes of k, then of the second; b_words: both halves of k of
@@ -54,7 +54,7 @@ template <class Config, class TileA, class TileB> struct TensorMatrix {
     if constexpr (tf && !TileB::AlongK) gather<TileB>(to, tile, line, step, 0, 4, 8, 0);
     finish(to);
   }
-  static TW_GPU void multiply(Sum (&d)[sums], const uint32_t (&a)[a_words], const uint32_t (&b)[b_words]) {
+  static TW_GPU void multiply(Sum (&d)[accum], const uint32_t (&a)[a_words], const uint32_t (&b)[b_words]) {
     if constexpr (widened) {
       // The order of k does not matter as long as both operands keep to it: the low halves of all words are
       // one instruction's k, the high halves the next one's.
@@ -105,7 +105,7 @@ template <class Config, class TileA, class TileB> struct TensorMatrix {
 // lanes at once counts once.
 template <class Config, class TileA, class TileB> struct PlainMatrix {
   using Sum = float;
-  static constexpr int m = 16, n = 32, k = 1, a_words = 4, b_words = 4, sums = 16;
+  static constexpr int m = 16, n = 32, k = 1, a_words = 4, b_words = 4, accum = 16;
   static constexpr bool ahead = true;
 
   static TW_GPU int lane_row() { return thread_index() % 2 + thread_index() % 32 / 16 * 2; }
@@ -116,7 +116,7 @@ template <class Config, class TileA, class TileB> struct PlainMatrix {
   static TW_GPU void load_b(uint32_t (&to)[b_words], const char *tile, int line, int step) {
     load(to, tile + TileB::at(step, line / 4 + lane_column()));
   }
-  static TW_GPU void multiply(float (&d)[sums], const uint32_t (&a)[a_words], const uint32_t (&b)[b_words]) {
+  static TW_GPU void multiply(float (&d)[accum], const uint32_t (&a)[a_words], const uint32_t (&b)[b_words]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll

@@ -29,9 +29,9 @@ TW_GPU void tma_load_multicast(const TensorMap *map, Barrier *full, void *to, in
       "l"(map), "r"(shared_address(&full->word)), "r"(x), "r"(y), "r"(z), "h"(blocks), "l"(policy)
       : "memory");
 }
-// Where a walk over pixels of an im2col map starts: channel, then the pixel as the map counts (before any offset), then the
-// image; and by how much every pixel of the walk is moved: a tap of a filter.
-struct Walk {
+// Where a traversal of pixels of an im2col map starts: channel, then the pixel as the map counts (before any offset), then the
+// image; and by how much every pixel of the traversal is moved: a tap of a filter.
+struct Traversal {
   int channel, w, h, d, image;
 };
 struct Tap {
@@ -39,7 +39,7 @@ struct Tap {
 };
 // As many pixels as the map says from there on, row by row and image by image, of Spatial dimensions; zeros outside.
 template <int Spatial>
-TW_GPU void tma_load_pixels(const TensorMap *map, Barrier *full, void *to, const Walk &at, const Tap &tap) {
+TW_GPU void tma_load_pixels(const TensorMap *map, Barrier *full, void *to, const Traversal &at, const Tap &tap) {
   if constexpr (Spatial == 2)
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
@@ -56,7 +56,7 @@ TW_GPU void tma_load_pixels(const TensorMap *map, Barrier *full, void *to, const
         : "memory");
 }
 template <int Spatial> TW_GPU void tma_load_pixels_multicast(const TensorMap *map, Barrier *full, void *to,
-                                                             const Walk &at, const Tap &tap, uint16_t blocks) {
+                                                             const Traversal &at, const Tap &tap, uint16_t blocks) {
   if constexpr (Spatial == 2)
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster [%0], "

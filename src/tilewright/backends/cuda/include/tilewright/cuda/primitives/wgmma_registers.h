@@ -164,12 +164,26 @@ template <int N, class T, int MajorB> struct WgmmaRegisters;
   TW_WGMMA_A_ONE(N, fp16, 1, "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16", ", 1, 1, 1") \
   TW_WGMMA_A_ONE(N, fp8_e4m3, 0, "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3", ", 1, 1")
 
+#if TW_WGMMA_USES(32)
 TW_WGMMA_A_ALL(32)
+#endif
+#if TW_WGMMA_USES(64)
 TW_WGMMA_A_ALL(64)
+#endif
+#if TW_WGMMA_USES(96)
 TW_WGMMA_A_ALL(96)
+#endif
+#if TW_WGMMA_USES(128)
 TW_WGMMA_A_ALL(128)
+#endif
+#if TW_WGMMA_USES(160)
 TW_WGMMA_A_ALL(160)
+#endif
+#if TW_WGMMA_USES(192)
 TW_WGMMA_A_ALL(192)
+#endif
+#if TW_WGMMA_USES(256)
 TW_WGMMA_A_ALL(256)
+#endif
 
 }  // namespace tw

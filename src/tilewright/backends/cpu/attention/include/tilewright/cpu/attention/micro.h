@@ -15,7 +15,7 @@ template <class Dot, int Keys, int Vectors>
 __attribute__((noinline)) void score_block(const void *const *rows, const uint32_t *__restrict q, int64_t groups,
                                            float factor, float *__restrict out, float *__restrict top) {
   constexpr int width = Vectors * lanes;
-  vf sums[Keys][Vectors];
+  vf accum[Keys][Vectors];
   const word_any *key[Keys];
 #pragma GCC unroll 16
   for (int i = 0; i < Keys; ++i) key[i] = static_cast<const word_any *>(rows[i]);
@@ -23,7 +23,7 @@ __attribute__((noinline)) void score_block(const void *const *rows, const uint32
 #pragma GCC unroll 16
     for (int i = 0; i < Keys; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[i][v] = vf{};
+      for (int v = 0; v < Vectors; ++v) accum[i][v] = vf{};
   };
   clear();
   auto step = [&](int64_t g) {
@@ -34,7 +34,7 @@ __attribute__((noinline)) void score_block(const void *const *rows, const uint32
     for (int i = 0; i < Keys; ++i) {
       vu word = splat(key[i][g]);
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[i][v] = Dot::mac(sums[i][v], word, columns[v]);
+      for (int v = 0; v < Vectors; ++v) accum[i][v] = Dot::mac(accum[i][v], word, columns[v]);
     }
   };
   // All runs but the last (dot.h) are added up in `out`.
@@ -50,7 +50,7 @@ __attribute__((noinline)) void score_block(const void *const *rows, const uint32
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) {
         float *to = out + i * width + v * lanes;
-        store_f(to, first ? sums[i][v] : load_f(to) + sums[i][v]);
+        store_f(to, first ? accum[i][v] : load_f(to) + accum[i][v]);
       }
     clear();
   }
@@ -61,10 +61,10 @@ __attribute__((noinline)) void score_block(const void *const *rows, const uint32
     vf highest = load_f(top + v * lanes);
 #pragma GCC unroll 16
     for (int i = 0; i < Keys; ++i) {
-      if (last > 0) sums[i][v] = load_f(out + i * width + v * lanes) + sums[i][v];
-      sums[i][v] *= factor;
-      store_f(out + i * width + v * lanes, sums[i][v]);
-      highest = larger(sums[i][v], highest);
+      if (last > 0) accum[i][v] = load_f(out + i * width + v * lanes) + accum[i][v];
+      accum[i][v] *= factor;
+      store_f(out + i * width + v * lanes, accum[i][v]);
+      highest = larger(accum[i][v], highest);
     }
     store_f(top + v * lanes, highest);
   }
@@ -77,11 +77,11 @@ template <class Dot, int Deep, int Vectors>
 __attribute__((noinline)) void value_block(const uint32_t *__restrict value, int64_t ld, const uint32_t *__restrict p,
                                            int64_t groups, const float *__restrict shrink, float *__restrict out) {
   constexpr int width = Vectors * lanes;
-  vf sums[Deep][Vectors];
+  vf accum[Deep][Vectors];
 #pragma GCC unroll 16
   for (int i = 0; i < Deep; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) sums[i][v] = vf{};
+    for (int v = 0; v < Vectors; ++v) accum[i][v] = vf{};
   const word_any *from = value;
   for (int64_t g = 0; g < groups; ++g, from += ld) {
     vu columns[Vectors];
@@ -91,7 +91,7 @@ __attribute__((noinline)) void value_block(const uint32_t *__restrict value, int
     for (int i = 0; i < Deep; ++i) {
       vu word = splat(from[i]);
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[i][v] = Dot::mac(sums[i][v], word, columns[v]);
+      for (int v = 0; v < Vectors; ++v) accum[i][v] = Dot::mac(accum[i][v], word, columns[v]);
     }
   }
 #pragma GCC unroll 16
@@ -99,7 +99,7 @@ __attribute__((noinline)) void value_block(const uint32_t *__restrict value, int
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
       float *to = out + i * width + v * lanes;
-      store_f(to, load_f(to) * load_f(shrink + v * lanes) + sums[i][v]);
+      store_f(to, load_f(to) * load_f(shrink + v * lanes) + accum[i][v]);
     }
 }
 

@@ -41,7 +41,7 @@ struct Parts {
   }
 };
 
-// An item of the queue: some tiles of one head of keys (or of a few that are walked together) in one split of them.
+// An item of the queue: some tiles of one head of keys (or of a few that are traversed together) in one split of them.
 struct Item {
   int64_t sequence, head, set, part;
 };

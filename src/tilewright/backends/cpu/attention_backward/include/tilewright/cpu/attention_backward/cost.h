@@ -17,15 +17,15 @@ TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_ATTENTION_BACKWARD_RATES)
 #define TW_SELECT_CPU_ATTENTION_BACKWARD_ARCH(X) X(vector_bytes)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_CPU_ATTENTION_BACKWARD_ARCH)
 
-using Asked = AttentionBackwardAsked<Rates, Arch>;
-inline int64_t width(const Asked &x) { return x.arch.vector_bytes / 4; }
+using Query = AttentionBackwardQuery<Rates, Arch>;
+inline int64_t width(const Query &x) { return x.arch.vector_bytes / 4; }
 
-inline int64_t team(const Asked &x) {
+inline int64_t team(const Query &x) {
   const Wide wanted = x.a.flops / 2 / Wide(kSmallestShare) + 1;
   return larger(1, wanted < x.host.threads ? int64_t(wanted) : x.host.threads);
 }
 
-inline double seconds_of(const Asked &x, double cycles) {
+inline double seconds_of(const Query &x, double cycles) {
   return (x.rate.call + (team(x) > 1 ? x.rate.wake : 0.0) + cycles) / x.rate.cycles_per_second;
 }
 

@@ -17,11 +17,11 @@ __attribute__((noinline)) void gradient_block(int64_t groups, const uint32_t *__
 #pragma GCC unroll 1
   do {
     const int64_t some = Run && groups > Run ? Run : groups;
-    vf sums[M][Vectors];
+    vf accum[M][Vectors];
 #pragma GCC unroll 16
     for (int i = 0; i < M; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[i][v] = vf{};
+      for (int v = 0; v < Vectors; ++v) accum[i][v] = vf{};
 #pragma GCC unroll 1
     for (int64_t g = 0; g < some; ++g, a += Group, b += width) {
       vu columns[Vectors];
@@ -31,7 +31,7 @@ __attribute__((noinline)) void gradient_block(int64_t groups, const uint32_t *__
       for (int i = 0; i < M; ++i) {
         const vu word = splat(a[i * Row]);
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) sums[i][v] = Dot::mac(sums[i][v], word, columns[v]);
+        for (int v = 0; v < Vectors; ++v) accum[i][v] = Dot::mac(accum[i][v], word, columns[v]);
       }
     }
 #pragma GCC unroll 16
@@ -39,7 +39,7 @@ __attribute__((noinline)) void gradient_block(int64_t groups, const uint32_t *__
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) {
         float *to = out + i * ld + v * lanes;
-        store_f(to, add ? load_f(to) + sums[i][v] : sums[i][v]);
+        store_f(to, add ? load_f(to) + accum[i][v] : accum[i][v]);
       }
     groups -= some, add = true;
   } while (Run && groups > 0);

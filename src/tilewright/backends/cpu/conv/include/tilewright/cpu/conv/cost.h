@@ -18,8 +18,8 @@ TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_CONV_RATES)
 #define TW_SELECT_CPU_CONV_ARCH(X) X(vector_bytes)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_CPU_CONV_ARCH)
 
-using Asked = ConvAsked<Rates, Arch>;
-inline int64_t width(const Asked &x) { return x.arch.vector_bytes / 4; }
+using Query = ConvQuery<Rates, Arch>;
+inline int64_t width(const Query &x) { return x.arch.vector_bytes / 4; }
 
 constexpr double kTranspose = 0.5, kCopy = 0.3;  // a weight packed across its lines, or along them; a word copied
 constexpr double kBlock = 60.0;                  // a call of a register block
@@ -35,7 +35,7 @@ inline Wide multiply_adds(const Conv &c) {
   return Wide(c.p.batch) * c.out.product() * c.p.filters * c.group_channels * c.taps;
 }
 
-inline int64_t team(const Asked &x) {
+inline int64_t team(const Query &x) {
   const Wide wanted = multiply_adds(x.c) / Wide(kSmallestShare) + 1;
   return larger(1, wanted < x.host.threads ? int64_t(wanted) : x.host.threads);
 }
@@ -51,13 +51,13 @@ inline Gathered gathered(const Conv &c) {
 }
 
 // What is written, in pixels, and what is read.
-inline const Sizes &made(const Asked &x) { return back(x.c) ? x.c.size : x.c.out; }
-inline const Sizes &read(const Asked &x) { return back(x.c) ? x.c.out : x.c.size; }
-inline double read_elements(const Asked &x) { return x.c.p.variant == forward ? x.c.x_elements() : x.c.y_elements(); }
-inline Wide classes(const Asked &x) {
+inline const Sizes &made(const Query &x) { return back(x.c) ? x.c.size : x.c.out; }
+inline const Sizes &read(const Query &x) { return back(x.c) ? x.c.out : x.c.size; }
+inline double read_elements(const Query &x) { return x.c.p.variant == forward ? x.c.x_elements() : x.c.y_elements(); }
+inline Wide classes(const Query &x) {
   return back(x.c) ? Wide(x.c.stride[0]) * x.c.stride[1] * x.c.stride[2] : Wide(1);
 }
-inline bool far_results(const Asked &x) {
+inline bool far_results(const Query &x) {
   return 4 * (back(x.c) ? x.c.x_elements() : x.c.y_elements()) >= double(kFarResults);
 }
 
@@ -74,14 +74,14 @@ inline double met(const Conv &c, int axis) {
 }
 
 // Elements that a kernel transposes because their channels lie apart (conv/channels_last.h).
-inline double transposed(const Asked &x) {
+inline double transposed(const Query &x) {
   const ConvProblem &p = x.c.p;
   return (p.x_channel != 1 ? x.c.x_elements() : 0.0) + (p.w_channel != 1 ? x.c.w_elements() : 0.0) +
          (p.y_channel != 1 ? x.c.y_elements() : 0.0);
 }
 
 // A call whose busiest thread of so many computes for so long, and that transposes so many elements.
-inline double seconds_of(const Asked &x, int64_t team, double cycles, double transposed) {
+inline double seconds_of(const Query &x, int64_t team, double cycles, double transposed) {
   cycles += 0.6 * x.c.moved / (x.rate.memory * double(team));  // part of it hides behind the products
   cycles += kTransposed * transposed / double(team);
   return (x.rate.call + (team > 1 ? x.rate.wake : 0.0) + cycles) / x.rate.cycles_per_second;

@@ -13,14 +13,14 @@ __attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const
                                               [[maybe_unused]] const uint32_t *from, uint32_t *out, int64_t ld_out) {
   constexpr int width = Vectors * lanes;
   using Sum = typename Dot::Sum;
-  Sum sums[Rows][Vectors];
+  Sum accum[Rows][Vectors];
 #pragma GCC unroll 32
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
-      if constexpr (Accumulate) sums[i][v] = Sum(load_u(from + i * width + v * lanes));
-      else if constexpr (Dot::offset) sums[i][v] = Sum(load_u(start + v * lanes));
-      else sums[i][v] = Dot::zero();
+      if constexpr (Accumulate) accum[i][v] = Sum(load_u(from + i * width + v * lanes));
+      else if constexpr (Dot::offset) accum[i][v] = Sum(load_u(start + v * lanes));
+      else accum[i][v] = Dot::zero();
     }
   for (int64_t t = 0; t < taps; ++t, rows += Stride) {
     const char *at[Rows];
@@ -35,7 +35,7 @@ __attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const
       for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
         for (int v = 0; v < Vectors; ++v)
-          sums[i][v] = Dot::mac(sums[i][v], splat(*reinterpret_cast<const word_any *>(at[i] + c)), columns[v]);
+          accum[i][v] = Dot::mac(accum[i][v], splat(*reinterpret_cast<const word_any *>(at[i] + c)), columns[v]);
     };
     int64_t c = 0;
     for (; c + 8 <= words * 4; c += 8) {
@@ -47,7 +47,7 @@ __attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const
 #pragma GCC unroll 32
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store_u(out + i * ld_out + v * lanes, vu(sums[i][v]));
+    for (int v = 0; v < Vectors; ++v) store_u(out + i * ld_out + v * lanes, vu(accum[i][v]));
 }
 
 }  // namespace tw

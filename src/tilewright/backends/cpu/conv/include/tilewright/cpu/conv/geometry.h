@@ -173,16 +173,16 @@ template <class Config> struct ConvFinish {
   }
 
   // `count` accumulators, padded to whole vectors, to a row of the result.
-  static TW_INLINE void store(const Row &r, const Sum *sums, int64_t count) {
+  static TW_INLINE void store(const Row &r, const Sum *accum, int64_t count) {
     if constexpr (is_int<Sum>) {
       for (int64_t j = 0; j < count; ++j) {
         if constexpr (!fused && is_int<Out>) {
-          int32_t s = sums[j];
+          int32_t s = accum[j];
           if constexpr (same<Out, int8>::value) s = s < -128 ? -128 : s > 127 ? 127 : s;
           r.to[j] = Out(s);
           continue;
         }
-        double value = double(sums[j]);
+        double value = double(accum[j]);
         for (int t = 0; t < Config::num_d; ++t) {
           double d = double(r.d[t][j * r.d_step[t]]);
           value = multiplies ? value * d : value + d;
@@ -192,7 +192,7 @@ template <class Config> struct ConvFinish {
     } else {
       for (int64_t j = 0; j < count; j += lanes) {
         int64_t left = count - j;
-        vf value = load_f(sums + j);
+        vf value = load_f(accum + j);
         for (int t = 0; t < Config::num_d; ++t) {
           vf d = r.d_step[t] ? load_as_float(r.d[t] + j, left) : splat(to_float(*r.d[t]));
           value = multiplies ? value * d : value + d;

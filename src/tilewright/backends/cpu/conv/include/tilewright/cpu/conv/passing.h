@@ -19,11 +19,11 @@ struct Passing {
 template <int Singles, int Vectors> __attribute__((noinline)) void passing_block(const Span *spans, int64_t number,
                                                                                  const Passing &o, bool first,
                                                                                  float *kept, int64_t ld) {
-  vf sums[Singles][Vectors];
+  vf accum[Singles][Vectors];
 #pragma GCC unroll 32
   for (int i = 0; i < Singles; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) sums[i][v] = first ? vf{} : load_f(kept + i * ld + v * lanes);
+    for (int v = 0; v < Vectors; ++v) accum[i][v] = first ? vf{} : load_f(kept + i * ld + v * lanes);
   for (int64_t s = 0; s < number; ++s) {
     const float *one = o.singles + spans[s].singles, *many = o.vectors + spans[s].vectors;
     for (int64_t p = spans[s].count; p > 0; --p, one += o.single_step, many += o.vector_step) {
@@ -33,13 +33,13 @@ template <int Singles, int Vectors> __attribute__((noinline)) void passing_block
 #pragma GCC unroll 32
       for (int i = 0; i < Singles; ++i)
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) sums[i][v] = sums[i][v] + splat(one[i]) * columns[v];
+        for (int v = 0; v < Vectors; ++v) accum[i][v] = accum[i][v] + splat(one[i]) * columns[v];
     }
   }
 #pragma GCC unroll 32
   for (int i = 0; i < Singles; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store_f(kept + i * ld + v * lanes, sums[i][v]);
+    for (int v = 0; v < Vectors; ++v) store_f(kept + i * ld + v * lanes, accum[i][v]);
 }
 
 }  // namespace tw

@@ -9,7 +9,7 @@ namespace cpu_conv {
 constexpr int64_t kStrip = 128 << 10;  // bytes of a strip that takes twice as long as one in the first-level cache
 constexpr double kSpread = 2.5;        // a vector of a strip
 
-inline int64_t vectors_of(const Asked &x, int64_t columns) { return ceil_div(columns * x.c.p.groups, width(x)); }
+inline int64_t vectors_of(const Query &x, int64_t columns) { return ceil_div(columns * x.c.p.groups, width(x)); }
 
 // How much longer a strip takes that leaves the first-level cache.
 inline double crowded(const Conv &c, int64_t depth) {

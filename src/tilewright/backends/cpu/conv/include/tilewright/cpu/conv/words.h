@@ -63,7 +63,7 @@ template <class Dot, ConvVariant Way, int Vectors> struct TapPacker {
   template <class T> static __attribute__((noinline)) void blocks(const tw_conv_args &x, const Bundle &b, const T *w,
                                                                   int64_t column, int64_t first, int64_t count,
                                                                   uint32_t *out, int32_t *own) {
-    vi sums[Vectors] = {};
+    vi accum[Vectors] = {};
     for (int64_t word = 0; word < count; ++word)
       for (int v = 0; v < Vectors; ++v) {
         T part[Dot::step * lanes];
@@ -78,10 +78,10 @@ template <class Dot, ConvVariant Way, int Vectors> struct TapPacker {
           }
         vu words = Dot::across(static_cast<const T *>(part), lanes);
         store_u(out + word * width + v * lanes, words);
-        count_in<Dot>(sums[v], words);
+        count_in<Dot>(accum[v], words);
       }
     if constexpr (Dot::offset)
-      for (int v = 0; v < Vectors; ++v) store_u(own + v * lanes, vu(sums[v]) * uint32_t(-128));
+      for (int v = 0; v < Vectors; ++v) store_u(own + v * lanes, vu(accum[v]) * uint32_t(-128));
   }
 };
 

@@ -18,16 +18,16 @@ TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_GEMM_RATES)
 #define TW_SELECT_CPU_ARCH(X) X(vector_bytes)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_CPU_ARCH)
 
-using Asked = GemmAsked<Rates, Arch>;
-inline int64_t width(const Asked &x) { return x.arch.vector_bytes / 4; }
+using Query = GemmQuery<Rates, Arch>;
+inline int64_t width(const Query &x) { return x.arch.vector_bytes / 4; }
 
-inline int64_t team(const Asked &x) {
+inline int64_t team(const Query &x) {
   const Wide wanted = multiply_adds(x.p) / Wide(kSmallestShare) + 1;
   return larger(1, wanted < x.host.threads ? int64_t(wanted) : x.host.threads);
 }
 
 // A call takes no less than memory needs.
-inline double seconds_of(const Asked &x, double cycles) {
+inline double seconds_of(const Query &x, double cycles) {
   const int64_t cores = team(x);
   const double floor = x.moved / (x.rate.memory * double(cores));
   const double start = x.rate.call + (cores > 1 ? x.rate.wake : 0.0);

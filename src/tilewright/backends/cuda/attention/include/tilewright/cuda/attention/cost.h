@@ -21,7 +21,7 @@ TW_SELECT_STRUCT(Rates, real, TW_SELECT_CUDA_ATTENTION_RATES)
 #define TW_SELECT_CUDA_ATTENTION_ARCH(X) X(compute_units) X(wgmma)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_CUDA_ATTENTION_ARCH)
 
-using Asked = AttentionAsked<Rates, Arch>;
+using Query = AttentionQuery<Rates, Arch>;
 
 constexpr double kUneven = 1.4, kTail = 0.5;  // how much longer the longest sequences take; of a wave, at the end
 constexpr double kScored = 2.0;               // how much longer scores take that something is done to

@@ -130,13 +130,14 @@ template <class S> TW_GPU void produce_attention(const TensorMap &map_q, const T
   TileProducer<S> tiles{map_q, map_k, map_v, x, shared, {}, {}};
   Ring<S::slots> slot;
   AttentionItem item;
-  while (order.next(item)) {
-    if constexpr (!S::StreamK) find_tiles<S>(x, item);
+  bool more = true;
+  while (more) {
+    more = order.next(item);
+    if (!more) item.tiles.count = 0;
+    else if constexpr (!S::StreamK) find_tiles<S>(x, item);
     announce<S>(shared, slot, item);
-    tiles.produce(item);
+    if (more) tiles.produce(item);
   }
-  item.tiles.count = 0;
-  announce<S>(shared, slot, item);
   order.end();
 }
 

@@ -76,7 +76,7 @@ template <class S> TW_GPU void hide(float (&s)[S::BN / 2], const AttentionWsArgs
 #pragma unroll
     for (int i = 0; i < S::BN / 4; ++i) {
       const int at = i / 2 * 8 + i % 2;
-      if (at < begin && at >= sinks) s[i / 2 * 4 + r * 2 + i % 2] = no_score();
+      if (at < begin && (!S::Sinks || at >= sinks)) s[i / 2 * 4 + r * 2 + i % 2] = no_score();
     }
   }
 }
@@ -157,14 +157,14 @@ TW_GPU void weigh(float (&s)[S::BN / 2], float fold, Softmax &softmax, float (&f
     const float base = top == no_score() ? 0.0f : top * fold;
     factor[r] = raised ? exp2_fast(softmax.top[r] * fold - base) : 1.0f;
     softmax.top[r] = top;
-    float sums[4] = {softmax.sum[r] * factor[r], 0, 0, 0};
+    float accum[4] = {softmax.sum[r] * factor[r], 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < S::BN / 4; ++i) {
       float &one = s[i / 2 * 4 + r * 2 + i % 2];
       one = exp2_fast(one * fold - (base - float(Larger)));
-      sums[i % 4] += one;
+      accum[i % 4] += one;
     }
-    softmax.sum[r] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    softmax.sum[r] = (accum[0] + accum[1]) + (accum[2] + accum[3]);
   }
 }
 

@@ -37,17 +37,22 @@ template <class S> TW_GPU void find_tiles(const AttentionWsArgs &x, AttentionIte
   if (item.tiles.count == 0) item.tiles = {1, 0, 1, 0}, item.keys = 0;
 }
 
-// All 32 lanes of the producer warp walk together.
+// All 32 lanes of the producer warp advance together.  Of packed rows the device counts the items; others have as many tiles
+// as the longest sequence may have, and those behind a sequence's own rows are left out.
 template <class S> class AttentionOrder {
  public:
   TW_GPU explicit AttentionOrder(const AttentionWsArgs &args) : x(args), number(int(blockIdx.x)) {}
 
   TW_GPU bool next(AttentionItem &item) {
-    if (!first) number = step();
-    first = false;
-    const int tile = x.x.splits > 1 ? number / int(x.x.splits) : number;
-    item.split = number - tile * int(x.x.splits);
-    return x.items ? by_count(item, tile) : by_length(item, tile);
+    do {
+      if (!first) number = step();
+      first = false;
+      const int tile = x.x.splits > 1 ? number / int(x.x.splits) : number;
+      item.split = number - tile * int(x.x.splits);
+      if (!(S::PackedRows ? by_length(item, tile) : by_count(item, tile))) return false;
+      fill(item);
+    } while (!S::PackedRows && item.tile * S::BM >= rows_in_all<S>(x, item));
+    return true;
   }
   // After the last item: whoever is last puts the counter back.
   TW_GPU void end() {
@@ -83,13 +88,12 @@ template <class S> class AttentionOrder {
   }
   // The longest first: the last rows of as many heads as fit the second-level cache, then the rows before them.
   TW_GPU bool by_count(AttentionItem &item, int tile) const {
-    if (tile >= x.items) return false;
     const int all = x.heads * int(x.x.batch), chunk = tile / (x.row_tiles * x.together);
+    if (tile >= all * x.row_tiles) return false;
     const int here = min(x.together, all - chunk * x.together), rest = tile - chunk * x.row_tiles * x.together;
     const int z = chunk * x.together + rest % here;
     item.tile = x.row_tiles - 1 - rest / here;
     item.sequence = z / x.heads, item.head = z % x.heads;
-    fill(item);
     return true;
   }
   TW_GPU int tiles_of_sequence(int sequence) const {
@@ -136,7 +140,6 @@ template <class S> class AttentionOrder {
     const int ends = before + int(lane_at(uint32_t(mine), at));
     item.sequence = int(lane_at(uint32_t(which), at)), item.head = tile - wanted * x.heads;
     item.tile = ends - 1 - wanted;
-    fill(item);
     return true;
   }
 };

@@ -8,8 +8,8 @@ namespace tw {
 constexpr int backward_clear_threads = 256;
 
 struct BackwardClearArgs {
-  void *sums, *turns;
-  int64_t sums_words, turns_words;  // of 16 bytes each
+  void *accum, *turns;
+  int64_t accum_words, turns_words;  // of 16 bytes each
   BackwardAddedArgs added;
 };
 
@@ -36,7 +36,7 @@ TW_GPU void backward_clear_added(const BackwardAddedArgs &x) {
 TW_GPU void backward_clear(const BackwardClearArgs &x) {
   const int64_t step = int64_t(gridDim.x) * backward_clear_threads;
   const int64_t first = int64_t(blockIdx.x) * backward_clear_threads + threadIdx.x;
-  for (int64_t i = first; i < x.sums_words; i += step) static_cast<uint4 *>(x.sums)[i] = uint4{0, 0, 0, 0};
+  for (int64_t i = first; i < x.accum_words; i += step) static_cast<uint4 *>(x.accum)[i] = uint4{0, 0, 0, 0};
   for (int64_t i = first; i < x.turns_words; i += step) static_cast<uint4 *>(x.turns)[i] = uint4{0, 0, 0, 0};
   backward_clear_added(x.added);
 }

@@ -17,7 +17,7 @@ TW_SELECT_STRUCT(Rates, real, TW_SELECT_CUDA_ATTENTION_BACKWARD_RATES)
 #define TW_SELECT_CUDA_ATTENTION_BACKWARD_ARCH(X) X(compute_units)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_CUDA_ATTENTION_BACKWARD_ARCH)
 
-using Asked = AttentionBackwardAsked<Rates, Arch>;
+using Query = AttentionBackwardQuery<Rates, Arch>;
 
 // Tiles that are met of `own` x `met` entries, over all blocks; those that a window cuts are met wholly.
 inline double tiles_met(const AttentionBackward &a, double own, double met) {

@@ -45,7 +45,7 @@ inline const char *Rates_names() {
 #define TW_SELECT_CUDA_CONV_ARCH(X) X(compute_units) X(scratch_bytes) X(wgmma)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_CUDA_CONV_ARCH)
 
-using Asked = ConvAsked<Rates, Arch>;
+using Query = ConvQuery<Rates, Arch>;
 
 inline double multiply_adds(const Conv &c) {
   return double(Wide(c.p.batch) * c.out.product() * c.p.filters * c.group_channels * c.taps);

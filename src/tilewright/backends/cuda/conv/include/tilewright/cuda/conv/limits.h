@@ -27,7 +27,7 @@ constexpr int64_t kLineBytes = 16;  // what TMA requires of addresses and stride
 constexpr int64_t kMost = int64_t(1) << 31;
 constexpr int64_t kMostPlanes = 7;  // of the window of a depthwise kernel that TMA feeds
 
-// How far a walk may begin before an image or end behind it, and how far taps may move a pixel: corners of im2col maps
+// How far a traversal may begin before an image or end behind it, and how far taps may move a pixel: corners of im2col maps
 // have 8 bits a dimension of two, 5 bits of three.
 struct Reach {
   int64_t edge, tap;

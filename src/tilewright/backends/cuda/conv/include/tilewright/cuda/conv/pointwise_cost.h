@@ -18,9 +18,9 @@ inline double in_measure(const Conv &c, const Rates &r, bool planes, double of_g
 struct Gemm {
   GemmProblem p;
   cuda_gemm::Arch arch;
-  cuda_gemm::Asked asked;
-  Gemm(const Asked &x, const GemmProblem &product)
-      : p(product), arch{x.arch.compute_units, x.arch.scratch_bytes}, asked{p, x.c.moved, x.rate.gemm, arch, x.host} {}
+  cuda_gemm::Query query;
+  Gemm(const Query &x, const GemmProblem &product)
+      : p(product), arch{x.arch.compute_units, x.arch.scratch_bytes}, query{p, x.c.moved, x.rate.gemm, arch, x.host} {}
 };
 
 }  // namespace pointwise

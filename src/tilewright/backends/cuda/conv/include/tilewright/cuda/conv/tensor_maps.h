@@ -1,11 +1,11 @@
-// Tensor maps of images: walks over pixels, as convolutions need them.
+// Tensor maps of images: traversals of pixels, as convolutions need them.
 #pragma once
 #include <tilewright/cuda/host/tensor_maps.h>
 
 namespace tw::cuda {
 
-// An image tensor as TMA walks over it: sizes and strides (in elements) of channels, w, h, d, images;
-// which pixels a walk goes over, by their first and by how far the last one may lie behind the tensor's last.
+// An image tensor as TMA traverses it: sizes and strides (in elements) of channels, w, h, d, images;
+// which pixels a traversal goes over, by their first and by how far the last one may lie behind the tensor's last.
 struct PixelKey {
   const void *address;
   int64_t sizes[5], strides[4];
@@ -28,7 +28,7 @@ struct PixelKey {
 };
 
 // Pixels of 128 bytes of channels, swizzled; 0, or the driver's error.
-template <class T, int Spatial> int encode_walk(const PixelKey &key, uint32_t pixels, TensorMap &map) {
+template <class T, int Spatial> int encode_traversal(const PixelKey &key, uint32_t pixels, TensorMap &map) {
   constexpr int rank = Spatial + 2;
   constexpr uint64_t bytes = sizeof(T);
   uint64_t sizes[5], strides[4];
@@ -44,19 +44,19 @@ template <class T, int Spatial> int encode_walk(const PixelKey &key, uint32_t pi
 
 template <class T, int Spatial, int Pixels> struct PixelMap {
   using Key = PixelKey;
-  static int encode(const PixelKey &key, TensorMap &map) { return encode_walk<T, Spatial>(key, Pixels, map); }
+  static int encode(const PixelKey &key, TensorMap &map) { return encode_traversal<T, Spatial>(key, Pixels, map); }
 };
 
-// A walk of as many pixels as its key says.
-struct WalkKey : PixelKey {
+// A traversal of as many pixels as its key says.
+struct TraversalKey : PixelKey {
   int rows;
-  bool operator==(const WalkKey &o) const { return rows == o.rows && PixelKey::operator==(o); }
+  bool operator==(const TraversalKey &o) const { return rows == o.rows && PixelKey::operator==(o); }
   uint64_t hash() const { return PixelKey::hash() * 31 + uint64_t(rows); }
 };
-template <class T, int Spatial> struct WalkMap {
-  using Key = WalkKey;
-  static int encode(const WalkKey &key, TensorMap &map) {
-    return encode_walk<T, Spatial>(key, uint32_t(key.rows), map);
+template <class T, int Spatial> struct TraversalMap {
+  using Key = TraversalKey;
+  static int encode(const TraversalKey &key, TensorMap &map) {
+    return encode_traversal<T, Spatial>(key, uint32_t(key.rows), map);
   }
 };
 

@@ -25,7 +25,7 @@ TW_SELECT_STRUCT(Rates, real, TW_SELECT_CUDA_GEMM_RATES)
 #define TW_SELECT_CUDA_ARCH(X) X(compute_units) X(scratch_bytes)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_CUDA_ARCH)
 
-using Asked = GemmAsked<Rates, Arch>;
+using Query = GemmQuery<Rates, Arch>;
 
 // Powers are most of what an estimate takes.  Those of numbers that are the same in many questions, or of many kernels in
 // one, are kept by each thread: a place is for numbers of one kind, so that it is seldom taken by another.

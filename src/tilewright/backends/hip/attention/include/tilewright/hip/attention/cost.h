@@ -16,7 +16,7 @@ TW_SELECT_STRUCT(Rates, real, TW_SELECT_HIP_ATTENTION_RATES)
 #define TW_SELECT_HIP_ATTENTION_ARCH(X) X(compute_units)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_HIP_ATTENTION_ARCH)
 
-using Asked = AttentionAsked<Rates, Arch>;
+using Query = AttentionQuery<Rates, Arch>;
 
 inline double flops_of(const Rates &r, int64_t type) {
   switch (type) {

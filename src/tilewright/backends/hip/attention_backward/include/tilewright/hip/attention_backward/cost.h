@@ -13,7 +13,7 @@ TW_SELECT_STRUCT(Rates, real, TW_SELECT_HIP_ATTENTION_BACKWARD_RATES)
 #define TW_SELECT_HIP_ATTENTION_BACKWARD_ARCH(X) X(compute_units)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_HIP_ATTENTION_BACKWARD_ARCH)
 
-using Asked = AttentionBackwardAsked<Rates, Arch>;
+using Query = AttentionBackwardQuery<Rates, Arch>;
 
 inline double flops_of(const Rates &r, int64_t type) {
   return type == kBackwardFp32 ? r.flops_fp32 : type == kBackwardFp16 ? r.flops_fp16 : r.flops_bf16;

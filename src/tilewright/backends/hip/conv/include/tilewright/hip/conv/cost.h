@@ -27,10 +27,10 @@ inline const char *Rates_names() {
 using hip_gemm::Arch;
 using hip_gemm::Arch_names;
 
-using Asked = ConvAsked<Rates, Arch>;
+using Query = ConvQuery<Rates, Arch>;
 
 // Seconds of a launch for each operand, and of its bytes.
-inline double copying(const Asked &x, const Copied &made, const Conv &larger) {
+inline double copying(const Query &x, const Copied &made, const Conv &larger) {
   const ConvProblem &p = x.c.p;
   const auto each = [&](bool copied, double elements, bool written) {
     const int64_t size = written ? p.size_out : p.size;
@@ -42,7 +42,7 @@ inline double copying(const Asked &x, const Copied &made, const Conv &larger) {
 }
 
 // Seconds of issuing more loads than the widest would be.
-inline double loading(const Tiles &t, const Asked &x, const Product &product, int64_t batch) {
+inline double loading(const Tiles &t, const Query &x, const Product &product, int64_t batch) {
   const Wide tiles =
       Wide(ceil_div(product.m, t.tile_m)) * ceil_div(product.n, t.tile_n) * ceil_div(product.k, t.tile_k);
   const auto each = [&](int64_t lines, int64_t width) {
@@ -54,7 +54,7 @@ inline double loading(const Tiles &t, const Asked &x, const Product &product, in
 
 // A convolution costs what its matrix product costs, a little more for finding pixels, and more where loads are narrow:
 // a load of one element takes as long as one of sixteen bytes.  `multiplied(c, product, batch)`: seconds of the product.
-template <class Multiplied> double computing(const Tiles &t, const Asked &x, const Conv &c, Multiplied multiplied) {
+template <class Multiplied> double computing(const Tiles &t, const Query &x, const Conv &c, Multiplied multiplied) {
   Product product = product_of(c, t.merged);
   int64_t batch = ceil_div(c.p.groups, t.merged);
   if (c.p.variant == backward_data) {  // a product for each residue, of its share of pixels and taps
@@ -66,7 +66,7 @@ template <class Multiplied> double computing(const Tiles &t, const Asked &x, con
 }
 
 // Copies of operands come before and after.
-template <class Multiplied> double seconds_of(const Tiles &t, const Asked &x, Multiplied multiplied) {
+template <class Multiplied> double seconds_of(const Tiles &t, const Query &x, Multiplied multiplied) {
   if (!t.copies) return computing(t, x, x.c, multiplied);
   const Copied made = copied(t, x.c);
   const Conv larger(made.p);

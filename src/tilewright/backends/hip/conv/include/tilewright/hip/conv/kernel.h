@@ -2,7 +2,7 @@
 // As in gemm.h nothing here depends on CK Tile: ConvDevice, in the device's pass only, says what a block does.
 #pragma once
 #include <tilewright/hip/conv/limits.h>
-#include <tilewright/hip/conv/walk.h>
+#include <tilewright/hip/conv/traversal.h>
 #include <tilewright/hip/gemm.h>
 #include <tilewright/select/conv_args.h>
 
@@ -171,7 +171,7 @@ template <class Config, class Limits> struct Conv : PlainKernel {
   static Launched launch_of(const tw_conv_args &x, void *workspace) {
     Launched one{};
     const void *a = forward ? x.x : x.y, *b = weight ? x.x : x.w;
-    one.a = a, one.b = b, one.e = result(x), one.sums = workspace;
+    one.a = a, one.b = b, one.e = result(x), one.accum = workspace;
     one.m = int(rows(x)), one.n = int(columns(x)), one.k = int(depth(x)), one.parts = int(parts(x));
     const double of_a = (forward ? span_x(x) : span_y(x)) * sizeof(T),
                  of_b = (weight ? span_x(x) : span_w(x)) * sizeof(T);
@@ -181,7 +181,7 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     one.inner = divider(own(read_channels(x))), one.outer = divider(own(data ? x.channels : x.filters));
     one.a_group = forward ? x.channels : x.filters, one.b_group = weight ? x.channels : x.filters * x.w_strides[0];
     one.e_group = forward ? x.filters : data ? x.channels : x.filters * x.w_strides[0];
-    one.sums_stride = up(columns(x), 16), one.wide = wide_bits(x);
+    one.accum_stride = up(columns(x), 16), one.wide = wide_bits(x);
     const int64_t *written = forward ? x.y_strides : data ? x.x_strides : x.w_strides;
     one.read[0] = int(read(x)[0]), one.written[0] = written[0];
     for (int axis = 0; axis < TW_CONV_SPATIAL; ++axis) {

@@ -210,7 +210,7 @@ template <class Config> struct ConvFinished : private StoreMode<Config> {
 
   TW_GPU ConvFinished(const Launched &launch, const ConvClass &one) : x(launch), c(one) {}
 
-  template <int width> TW_GPU void operator()(const Sum (&sums)[width], int64_t z, int64_t row, int64_t column) const {
+  template <int width> TW_GPU void operator()(const Sum (&accum)[width], int64_t z, int64_t row, int64_t column) const {
     if (column >= x.n) return;
     const int count = x.n - column < width ? int(x.n - column) : width;
     int64_t at = z * x.e_group + column, of_d[TW_CONV_MAX_D] = {};
@@ -231,7 +231,7 @@ template <class Config> struct ConvFinished : private StoreMode<Config> {
     }
     Real value[width], other[width];
 #pragma unroll
-    for (int j = 0; j < width; ++j) value[j] = Real(sums[j]);
+    for (int j = 0; j < width; ++j) value[j] = Real(accum[j]);
 #pragma unroll
     for (int t = 0; t < Config::num_d; ++t) {
       Base::load(other, static_cast<const D *>(x.d[t]) + of_d[t], x.d_column[t], x.wide & (wide_d << t), count);

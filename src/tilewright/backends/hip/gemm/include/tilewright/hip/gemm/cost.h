@@ -19,7 +19,7 @@ TW_SELECT_STRUCT(Rates, real, TW_SELECT_HIP_GEMM_RATES)
 #define TW_SELECT_HIP_ARCH(X) X(compute_units)
 TW_SELECT_STRUCT(Arch, int, TW_SELECT_HIP_ARCH)
 
-using Asked = GemmAsked<Rates, Arch>;
+using Query = GemmQuery<Rates, Arch>;
 
 // Of the matrix units' peak: what a pipeline reaches, times what the tile's shape allows, or what a model of the kernel's
 // code says of its main loop (`issue`) where that is less.  So a kernel without a model loses nothing to one that has it.

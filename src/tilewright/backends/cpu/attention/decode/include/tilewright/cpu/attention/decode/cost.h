@@ -12,7 +12,7 @@ namespace decode {
 inline double widening(const AttentionProblem &p) { return p.size_kv == 4 ? 0.0 : 2.0; }
 
 // Cycles of a key where lanes are elements of a head.
-inline double by_row(const Schedule &s, const Asked &x, int64_t rows) {
+inline double by_row(const Schedule &s, const Query &x, int64_t rows) {
   const AttentionProblem &p = x.a.p;
   const int64_t lane = width(x) * s.step;
   int64_t at_once = 1;
@@ -24,7 +24,7 @@ inline double by_row(const Schedule &s, const Asked &x, int64_t rows) {
 }
 
 // Cycles of a key where lanes are rows.
-inline double in_lanes(const Schedule &s, const Asked &x, int64_t rows) {
+inline double in_lanes(const Schedule &s, const Query &x, int64_t rows) {
   const AttentionProblem &p = x.a.p;
   const int64_t vectors = ceil_div(rows, width(x)), lane = width(x) * s.step;
   const bool far = double(p.k_row * p.size_kv) > x.rate.near, packs = far || (s.step == 1 && p.size_kv != 4);
@@ -35,7 +35,7 @@ inline double in_lanes(const Schedule &s, const Asked &x, int64_t rows) {
   return dots + values + double(vectors) * (x.rate.weight + x.rate.touch * touches(p));
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionProblem &p = x.a.p;
   const Rates &r = x.rate;
   if (!p.batch) return seconds_of(x, 0.0);  // no sequence, nothing to share out

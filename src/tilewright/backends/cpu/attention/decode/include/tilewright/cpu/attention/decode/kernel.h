@@ -2,7 +2,7 @@
 //
 // The rows of all query heads of a head of keys are one small matrix; each block of keys is multiplied with all of them
 // while it is near.  Few rows have elements of a head in lanes (attention_decode_rows.h), many have rows there
-// (attention_decode_lanes.h).  Heads of keys that lie side by side are walked together, block by block, for memory is
+// (attention_decode_lanes.h).  Heads of keys that lie side by side are traversed together, block by block, for memory is
 // fast only in its own order; what the next block needs is prefetched while this one is multiplied.
 #pragma once
 #include <tilewright/cpu/attention/careful.h>
@@ -24,7 +24,7 @@ template <class Config> struct AttentionDecode {
   static constexpr int pass_most = Config::tile_m;
   static constexpr int middle = pass_most < 4 ? pass_most : 4;  // rows of a pass: 1, these, or the most
   static constexpr int across_most = lanes / 2;                 // rows that have elements in lanes
-  static constexpr int sums_most = vector_bytes == 64 ? 16 : 8;
+  static constexpr int accum_most = vector_bytes == 64 ? 16 : 8;
   static constexpr int64_t run_bytes = 8 << 10, near_bytes = 128 << 10;  // of a row; of a block, all heads of a set
   static_assert(block % lanes == 0 && pass_most <= lanes && (pass_most & (pass_most - 1)) == 0, "tiles do not divide");
   static_assert(plain_enough<Config>, "left to the loops");
@@ -58,7 +58,7 @@ template <class Config> struct AttentionDecode {
     static TW_INLINE bool beside(const tw_attention_strides &at, int64_t heads, int64_t size) {
       return at.head > 0 && at.head <= 2 * size && at.row >= at.head * heads;
     }
-    // How many heads are walked together: those that make a row long, if enough items are left for many threads.
+    // How many heads are traversed together: those that make a row long, if enough items are left for many threads.
     TW_INLINE void together(const tw_attention_args &x, int64_t there) {
       int64_t head_bytes = most(x.k_strides.head, x.v_strides.head) * int64_t(sizeof(K));
       bool side_by_side = beside(x.k_strides, x.heads_kv, x.head_qk) && beside(x.v_strides, x.heads_kv, x.head_v);
@@ -179,7 +179,7 @@ template <class Config> struct AttentionDecode {
     }
   }
   template <int Rows, bool RowsInLanes> static void values(const Unit &u, Ahead &ahead) {
-    constexpr int wide = sums_most / Rows > 4 ? 4 : sums_most / Rows < step ? step : sums_most / Rows;
+    constexpr int wide = accum_most / Rows > 4 ? 4 : accum_most / Rows < step ? step : accum_most / Rows;
     typename By::Values from{u.rows.v, u.v_shift, u.keys, u.x.head_v, u.z.vectors};
     int64_t passes = (u.all.total() + Rows - 1) / Rows, panel = InLanes::panel;
     for (int64_t r = 0; r < u.all.total(); r += Rows) {
@@ -271,9 +271,9 @@ template <class Config> struct AttentionDecode {
   }
 
   // Keys from to to, for all heads of a set.
-  static __attribute__((noinline)) void walk(const tw_attention_args &x, const Sequence &s, const Packed &all,
-                                             const Sizes &z, Slot &t, int64_t first, int64_t heads, int64_t from,
-                                             int64_t to) {
+  static __attribute__((noinline)) void traversal(const tw_attention_args &x, const Sequence &s, const Packed &all,
+                                                  const Sizes &z, Slot &t, int64_t first, int64_t heads, int64_t from,
+                                                  int64_t to) {
     Rows<K> k(x, s, x.k, x.k_strides, first), v(x, s, x.v, x.v_strides, first);
     int64_t keys = least(z.span, to - from), lines = (z.k_bytes + z.v_bytes) / Ahead::line + 2;
     k.list(from, from + keys, t.now.k), v.list(from, from + keys, t.now.v);
@@ -317,7 +317,7 @@ template <class Config> struct AttentionDecode {
     Segments seen(x.sink_keys, s.from(x, 0), s.to(x, s.rows - 1));
     for (int segment = 0; segment < 2; ++segment) {
       int64_t from = most(low, seen.from[segment]), to = least(high, seen.to[segment]);
-      if (from < to) walk(x, s, all, z, t, first, heads, from, to);
+      if (from < to) traversal(x, s, all, z, t, first, heads, from, to);
     }
     for (int64_t n = 0; n < heads; ++n) {
       if (p.count == 1) finish(x, s, all, z, first + n, t.head(z, n));

@@ -103,7 +103,7 @@ template <class Config> struct DecodeRows {
                                                                  const uint32_t *__restrict q, int64_t q_vectors,
                                                                  int64_t size, float factor, float *__restrict scores) {
     constexpr int count = lanes / Rows, some = count > 8 ? 8 : count;
-    vf sums[lanes];
+    vf accum[lanes];
 #pragma GCC unroll 2
     for (int first = 0; first < count; first += some) {
       vf part[some][Rows];
@@ -129,10 +129,10 @@ template <class Config> struct DecodeRows {
 #pragma GCC unroll 8
       for (int k = 0; k < some; ++k)
 #pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) sums[r * count + first + k] = part[k][r];
+        for (int r = 0; r < Rows; ++r) accum[r * count + first + k] = part[k][r];
     }
-    fold_step<1>(sums);
-    vf found = sums[0] * factor;
+    fold_step<1>(accum);
+    vf found = accum[0] * factor;
     if constexpr (Rows == 1) store_f(scores, found);
     else {
       float apart[lanes];
@@ -215,7 +215,7 @@ template <class Config> struct DecodeRows {
   template <int Rows, int Vectors, bool InLanes>
   static __attribute__((noinline)) void add_values(const Values &from, int64_t n, const Weights &by,
                                                    float *__restrict out, Ahead &ahead, int64_t share) {
-    vf sums[Rows][Vectors];
+    vf accum[Rows][Vectors];
     Ahead next = ahead;  // in registers
     const int64_t vectors = from.vectors, keys = from.keys, apart = InLanes ? by.width : 1;
     constexpr int64_t row = InLanes ? 1 : block;
@@ -226,7 +226,7 @@ template <class Config> struct DecodeRows {
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[r][v] = vf{};
+      for (int v = 0; v < Vectors; ++v) accum[r][v] = vf{};
     for (int64_t j = 0; j < keys; j += step, word += apart) {
       next.ask(share);
       const K *first = one_place(from.rows[j] + at), *second = step == 2 ? one_place(from.rows[j + 1] + at) : first;
@@ -240,14 +240,14 @@ template <class Config> struct DecodeRows {
           one = (one & 0xffffu) | two << 16;
         }
         value[v] = kept<Rows>(one);
-        if constexpr (at_once) sums[0][v] = D::mac(sums[0][v], splat(*word), held(one));
+        if constexpr (at_once) accum[0][v] = D::mac(accum[0][v], splat(*word), held(one));
       }
       if constexpr (!at_once)
 #pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) {
           vu weight = splat(word[r * row]);
 #pragma GCC unroll 8
-          for (int v = 0; v < Vectors; ++v) sums[r][v] = D::mac(sums[r][v], weight, value[v]);
+          for (int v = 0; v < Vectors; ++v) accum[r][v] = D::mac(accum[r][v], weight, value[v]);
         }
     }
     ahead = next;
@@ -256,7 +256,7 @@ template <class Config> struct DecodeRows {
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) {
         float *to = out + (r * vectors + n + v) * lanes;
-        store_f(to, load_f(to) * by.shrink[r] + sums[r][v]);
+        store_f(to, load_f(to) * by.shrink[r] + accum[r][v]);
       }
   }
   // All vectors; `share` is what is prefetched at each key, or pair of them.  Many at once only of those that lie whole

@@ -127,12 +127,12 @@ template <class Config> struct AttentionLoops {
       load(x.k, key_place<Config::pages>(x, x.k_strides, s, key, head_kv), x.head_qk, k.at, fixed<Keys::size>{},
            [&](const KeyPlace &at, int64_t d) { return k_element<Config::pages, bytes>(at, x.pages.size, d); });
       const float factor = Config::scales == AttentionScales::none ? 1.0f : scale_at(x.k_scales, s.index, head_kv, key);
-      float sums[query_lanes];
+      float accum[query_lanes];
       if constexpr (in_order)
-        for (int r = 0; r < query_lanes; r += lanes) store_f(sums + r, in_runs(r, k));
+        for (int r = 0; r < query_lanes; r += lanes) store_f(accum + r, in_runs(r, k));
       for (int64_t r = 0; r < count; ++r) {
-        if constexpr (!in_order) sums[r] = Keys::dot(rows[r].q, k);
-        rows[r].score[key - keys.begin] = sees(rows[r], key) ? score(rows[r], key, sums[r] * factor) : nothing;
+        if constexpr (!in_order) accum[r] = Keys::dot(rows[r].q, k);
+        rows[r].score[key - keys.begin] = sees(rows[r], key) ? score(rows[r], key, accum[r] * factor) : nothing;
       }
     }
     for (int64_t r = 0; r < count; ++r) weigh(rows[r], keys);

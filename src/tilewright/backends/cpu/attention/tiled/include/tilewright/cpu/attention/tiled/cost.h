@@ -8,7 +8,7 @@ namespace selection {
 namespace cpu_attention {
 namespace tiled {
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionProblem &p = x.a.p;
   const Rates &r = x.rate;
   if (!p.batch) return seconds_of(x, 0.0);  // no sequence, nothing to share out
@@ -21,16 +21,16 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double lines = double(heads * vectors);                                             // vectors of rows
   const double seen = double(x.a.pairs) / slower(1.0, double(p.batch * p.heads_q) * rows);  // keys a row sees
   const double over = apart ? double(s.rows) / 2 : x.a.bounded ? rows : 0.0;
-  const double walked = faster(double(p.seqlen_k), seen + over);
+  const double traversed = faster(double(p.seqlen_k), seen + over);
   const double each =
       double(p.head_dim + round_up(p.head_dim_v, s.deep)) / double(s.step) * 1.06 + r.weight + r.touch * touches(p);
-  double cycles = lines * walked * each + double(tiles) * r.tile + lines * head_elements(p) * r.turn;
-  const double moved = double(heads) * walked * head_elements(p) * double(p.size_kv) / r.memory;
+  double cycles = lines * traversed * each + double(tiles) * r.tile + lines * head_elements(p) * r.turn;
+  const double moved = double(heads) * traversed * head_elements(p) * double(p.size_kv) / r.memory;
   if (p.size_kv != 4 || p.pages != kNoPages || larger(p.k_row, p.v_row) > 512) {
     const int64_t shared =
         larger(1, smaller(tiles / (4 * cores), s.set / s.rows));  // tiles of a set, of a head of keys
     const int64_t sets = heads * ceil_div(tiles, heads * shared);
-    cycles += double(sets) * walked * head_elements(p) / double(width) * r.pack;
+    cycles += double(sets) * traversed * head_elements(p) / double(width) * r.pack;
     cycles += moved;  // what is packed is read first and multiplied then: few rows wait for memory
   }
   cycles = slower(cycles, moved);

@@ -8,7 +8,7 @@ namespace selection {
 namespace cpu_attention_backward {
 namespace loops {
 
-inline double seconds(const Schedule &, const Asked &x) {
+inline double seconds(const Schedule &, const Query &x) {
   const AttentionBackwardProblem &p = x.a.p;
   // The softmax is computed again for each result that it goes into.
   const double again = p.family == kGrad ? 2.0 + double(p.dbias) + double(p.dalibi) : 1.0;

@@ -241,27 +241,27 @@ template <class Config> struct AttentionConvertLoops {
     return TW_OK;
   }
 
-  static void one(const Args &x, const tw_attention_backward_sums &sums, const void *starts, const void *lengths,
+  static void one(const Args &x, const tw_attention_backward_sums &accum, const void *starts, const void *lengths,
                   int64_t room, int64_t total, int64_t heads, int64_t size, float factor, void *stream) {
-    if (!sums.to) return;
-    if (!x.batch && starts) zero_rows<T>(sums.to, sums.to_strides, 0, {0, total}, heads, size);
+    if (!accum.to) return;
+    if (!x.batch && starts) zero_rows<T>(accum.to, accum.to_strides, 0, {0, total}, heads, size);
     parallel(stream, x.batch * heads, [&](int64_t task) {
       const int64_t b = task / heads, head = task % heads, first = starts ? table_entry(starts, b) : 0;
       const int64_t count = lengths ? table_entry(lengths, b) : starts ? table_entry(starts, b + 1) - first : room;
       const int64_t prepared = prepared_first(starts, b);
       for (int64_t i = 0; i < count; ++i) {
-        T *to = row_at<T>(sums.to, sums.to_strides, b, first + i, head);
+        T *to = row_at<T>(accum.to, accum.to_strides, b, first + i, head);
         for (int64_t d = 0; d < size; ++d) {
           float sum = 0.0f;
-          for (int64_t part = 0; part < sums.parts; ++part)
-            sum += row_at<float>(sums.source, sums.source_strides, b, prepared + i, head * sums.parts + part)[d];
+          for (int64_t part = 0; part < accum.parts; ++part)
+            sum += row_at<float>(accum.source, accum.source_strides, b, prepared + i, head * accum.parts + part)[d];
           from_float(factor * sum, to + d);
         }
       }
       const Unused unused = unused_rows(starts, b, x.batch, count, room, total);
       if (head) return;
-      zero_rows<T>(sums.to, sums.to_strides, b, unused.before, heads, size);
-      zero_rows<T>(sums.to, sums.to_strides, b, unused.behind, heads, size);
+      zero_rows<T>(accum.to, accum.to_strides, b, unused.before, heads, size);
+      zero_rows<T>(accum.to, accum.to_strides, b, unused.behind, heads, size);
     });
   }
 };

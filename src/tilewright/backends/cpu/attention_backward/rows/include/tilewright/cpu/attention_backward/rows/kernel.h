@@ -84,10 +84,10 @@ template <class Config> struct AttentionConvertRows {
     int64_t room, total, heads, size;
   };
 
-  static void one(const Args &x, const tw_attention_backward_sums &sums, const void *starts, const void *lengths,
+  static void one(const Args &x, const tw_attention_backward_sums &accum, const void *starts, const void *lengths,
                   const Shape &z, float factor, void *stream) {
-    if (!sums.to) return;
-    if (!x.batch && starts) zero_rows<T>(sums.to, sums.to_strides, 0, {0, z.total}, z.heads, z.size);
+    if (!accum.to) return;
+    if (!x.batch && starts) zero_rows<T>(accum.to, accum.to_strides, 0, {0, z.total}, z.heads, z.size);
     const int64_t blocks = most(1, (z.room + Config::rows - 1) / Config::rows);
     parallel(stream, x.batch * z.heads * blocks, [&](int64_t task) {
       const int64_t b = task / blocks / z.heads, head = task / blocks % z.heads, block = task % blocks;
@@ -95,22 +95,22 @@ template <class Config> struct AttentionConvertRows {
       const int64_t count = lengths ? table_entry(lengths, b) : starts ? table_entry(starts, b + 1) - first : z.room;
       const int64_t end = least(count, (block + 1) * Config::rows);
       for (int64_t i = block * Config::rows; i < end; ++i)
-        row(sums, row_at<T>(sums.to, sums.to_strides, b, first + i, head),
-            row_at<float>(sums.source, sums.source_strides, b, prepared_first(starts, b) + i, head * sums.parts),
+        row(accum, row_at<T>(accum.to, accum.to_strides, b, first + i, head),
+            row_at<float>(accum.source, accum.source_strides, b, prepared_first(starts, b) + i, head * accum.parts),
             z.size, factor);
       if (head || block) return;
       const Unused unused = unused_rows(starts, b, x.batch, count, z.room, z.total);
-      zero_rows<T>(sums.to, sums.to_strides, b, unused.before, z.heads, z.size);
-      zero_rows<T>(sums.to, sums.to_strides, b, unused.behind, z.heads, z.size);
+      zero_rows<T>(accum.to, accum.to_strides, b, unused.before, z.heads, z.size);
+      zero_rows<T>(accum.to, accum.to_strides, b, unused.behind, z.heads, z.size);
     });
   }
 
-  static TW_INLINE void row(const tw_attention_backward_sums &sums, T *to, const float *from, int64_t size,
+  static TW_INLINE void row(const tw_attention_backward_sums &accum, T *to, const float *from, int64_t size,
                             float factor) {
     for (int64_t d = 0; d < size; d += lanes) {
       vf sum{};
-      for (int64_t part = 0; part < sums.parts; ++part)
-        sum += load_as_float(from + part * sums.source_strides.head + d, size - d);
+      for (int64_t part = 0; part < accum.parts; ++part)
+        sum += load_as_float(from + part * accum.source_strides.head + d, size - d);
       store_from_float(to + d, sum * factor, size - d);
     }
   }

@@ -8,7 +8,7 @@ namespace selection {
 namespace cpu_attention_backward {
 namespace tiled {
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionBackwardProblem &p = x.a.p;
   const Rates &r = x.rate;
   if (!p.batch) return seconds_of(x, 0.0);  // no sequence, nothing to share out
@@ -18,11 +18,11 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const double keys = p.varlen ? double(p.total_k) / double(p.batch) : double(p.seqlen_k);
   const double tiles = heads * double(ceil_div(int64_t(rows), s.rows));
   const double seen = double(x.a.pairs) / slower(1.0, heads * rows);  // keys a row sees
-  const double walked = faster(keys, seen + (x.a.bounded ? double(s.rows) / 2 : 0.0));
-  const double blocks = walked / double(s.keys) + 1.0;
+  const double traversed = faster(keys, seen + (x.a.bounded ? double(s.rows) / 2 : 0.0));
+  const double blocks = traversed / double(s.keys) + 1.0;
   const double qk = double(round_up(p.head_dim, columns)), v = double(round_up(p.head_dim_v, columns));
   const double products = (3.0 * qk + 2.0 * v) / double(s.step) * r.multiply;
-  const double pairs = tiles * double(s.rows) * walked / double(lanes);
+  const double pairs = tiles * double(s.rows) * traversed / double(lanes);
   double cycles = pairs * (products + r.weight + r.touch * touches(p));
   cycles += tiles * blocks * (r.block + double(s.rows) * (qk + v) / double(lanes) * 2 * r.pack);
   cycles += double(p.batch) * double(p.heads_kv) * keys * (qk + v) / double(lanes) * 3 * r.pack;

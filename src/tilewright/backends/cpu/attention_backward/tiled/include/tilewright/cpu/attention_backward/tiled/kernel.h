@@ -1,6 +1,6 @@
 // The tiled pipeline of `grad`: rows in lanes, keys block by block.
 //
-// A task has some blocks of keys of one sequence and one head of keys.  For each block it walks the tiles of rows of all
+// A task has some blocks of keys of one sequence and one head of keys.  For each block it traverses the tiles of rows of all
 // query heads that read it.  With rows in lanes, scores are (keys x rows): P' = exp(K Q' - lse), dP' = V dO', and then
 //
 //   dV += P' dO     dK += dS' Q     dQ += dS K

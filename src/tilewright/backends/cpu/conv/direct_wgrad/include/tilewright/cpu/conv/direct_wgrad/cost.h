@@ -11,7 +11,7 @@ namespace direct_wgrad {
 
 constexpr int64_t kEnough = 16;  // splits of the work: fewer items are split along the lines
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const int64_t cores = team(x), width = cpu_conv::width(x), channels = c.group_channels, groups = c.p.groups;
   const int64_t joined = c.dilation[2] == 1 ? c.window[2] : 1, entries = joined * channels;

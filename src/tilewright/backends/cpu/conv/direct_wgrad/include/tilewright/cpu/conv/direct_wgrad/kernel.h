@@ -160,23 +160,23 @@ template <class Config> struct ConvDirectWgrad {
       });
   }
   // `sums`: group after group, panels of NR filters, entry after entry.
-  static void band(const tw_conv_args &x, const Shape &s, const Item &item, float *sums, float *slot) {
+  static void band(const tw_conv_args &x, const Shape &s, const Item &item, float *accum, float *slot) {
     float *ys = slot, *xs = ys + up(y_floats(x, s), 16);
     auto *spans = reinterpret_cast<Span *>(xs + up(x.window[0] * s.x_lines * s.x_pitch, 16));
-    __builtin_memset(sums, 0, size_t(item.groups * s.entries * s.filters) * 4);
+    __builtin_memset(accum, 0, size_t(item.groups * s.entries * s.filters) * 4);
     for (int64_t line = item.first; line < item.last;) {
       Run r = run_of(x, s, line, item.last);
       line += r.lines;
       for (int64_t g = 0; g < item.groups; ++g) {
         pack_y(x, s, r, (item.group + g) * x.filters + item.n, item.filters, ys);
         pack_x(x, s, r, item.group + g, xs);
-        add(x, s, item, r, ys, xs, spans, sums + g * s.entries * s.filters);
+        add(x, s, item, r, ys, xs, spans, accum + g * s.entries * s.filters);
       }
     }
   }
   // The packed lines of one group.
   static TW_INLINE void add(const tw_conv_args &x, const Shape &s, const Item &item, const Run &r, const float *ys,
-                            const float *xs, Span *spans, float *sums) {
+                            const float *xs, Span *spans, float *accum) {
     int64_t x_step = x.stride[2] * x.channels, chunks = (s.row + ME - 1) / ME;
     for (int64_t td = 0; td < x.window[0]; ++td) {
       int64_t depth = r.depth * x.stride[0] - x.before[0] + td * x.dilation[0];
@@ -188,7 +188,7 @@ template <class Config> struct ConvDirectWgrad {
           for (int64_t c = 0; c < chunks; ++c) {
             int64_t from = c * s.row / chunks, to = (c + 1) * s.row / chunks;
             entries(s, item, spans, number, ys, r.lines * x.out[2] * s.y_pixel, row + from, x_step, to - from,
-                    sums + (entry + from) * NR);
+                    accum + (entry + from) * NR);
           }
       }
     }
@@ -201,7 +201,7 @@ template <class Config> struct ConvDirectWgrad {
   }
   // One vector of filters of one item: the splits added in order, then transposed, so that each filter's entries lie side by
   // side.
-  static void write(const tw_conv_args &x, const Shape &s, int64_t filter, int64_t count, float *sums) {
+  static void write(const tw_conv_args &x, const Shape &s, int64_t filter, int64_t count, float *accum) {
     bool dense = x.w_strides[3] == x.channels && x.w_strides[2] == x.window[2] * x.w_strides[3] &&
                  x.w_strides[1] == x.window[1] * x.w_strides[2];
     for (int64_t e = 0; e < s.entries; e += lanes) {
@@ -209,7 +209,7 @@ template <class Config> struct ConvDirectWgrad {
       for (int i = 0; i < lanes; ++i) {
         vf sum{};
         if (e + i < s.entries)
-          for (int64_t b = 0; b < s.bands; ++b) sum += load_f(sums + b * s.part + (e + i) * NR);
+          for (int64_t b = 0; b < s.bands; ++b) sum += load_f(accum + b * s.part + (e + i) * NR);
         square[i] = vu(sum);
       }
       transpose(square);
@@ -227,11 +227,11 @@ template <class Config> struct ConvDirectWgrad {
       }
     }
   }
-  static TW_INLINE void write_item(const tw_conv_args &x, const Shape &s, const Item &item, float *sums) {
-    for (int64_t g = 0; g < item.groups; ++g, sums += s.entries * s.filters)
+  static TW_INLINE void write_item(const tw_conv_args &x, const Shape &s, const Item &item, float *accum) {
+    for (int64_t g = 0; g < item.groups; ++g, accum += s.entries * s.filters)
       for (int64_t j = 0; j < item.filters; j += lanes)
         write(x, s, (item.group + g) * x.filters + item.n + j, least(lanes, item.filters - j),
-              sums + j / NR * s.entries * NR + j % NR);
+              accum + j / NR * s.entries * NR + j % NR);
   }
 
   // ---- the kernel ---------------------------------------------------------------------------
@@ -255,9 +255,9 @@ template <class Config> struct ConvDirectWgrad {
     float *slots = base + up(s.bands * s.part, 16);
     share_out(stream, threads, s.items * s.bands, [&](int64_t worker, int64_t index) {
       Item item = item_of(x, s, index / s.bands, index % s.bands);
-      float *sums = base + index % s.bands * s.part + place(s, item);
-      band(x, s, item, sums, slots + worker * slot);
-      if (s.bands == 1) write_item(x, s, item, sums);
+      float *accum = base + index % s.bands * s.part + place(s, item);
+      band(x, s, item, accum, slots + worker * slot);
+      if (s.bands == 1) write_item(x, s, item, accum);
     });
     if (s.bands > 1)
       share_out(stream, threads, s.items, [&](int64_t, int64_t index) {

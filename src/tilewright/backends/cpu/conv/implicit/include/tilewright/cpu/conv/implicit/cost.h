@@ -16,14 +16,14 @@ constexpr int64_t kFarWords = 1 << 18;  // from here on packed weights come from
 inline int64_t common_divisor(int64_t x, int64_t y) { return y ? common_divisor(y, x % y) : x; }
 
 // Whether pixels lie so that a kernel copies them apart; as in conv/words.h.
-inline bool shared_sets(const Asked &x, int64_t rows) {
+inline bool shared_sets(const Query &x, int64_t rows) {
   const bool ahead = x.c.p.variant == forward;
   const Wide apart = Wide(ahead ? x.c.p.channels : x.c.p.filters) * 4 * (ahead ? x.c.stride[2] : 1);
   return rows > 8 * 4096 / common_divisor(4096, int64_t(apart % 4096)) * 3 / 4;
 }
 
 // Groups that fill a panel together where one does not.
-inline int64_t bundle_of(const Schedule &s, const Asked &x, int64_t columns) {
+inline int64_t bundle_of(const Schedule &s, const Query &x, int64_t columns) {
   if (columns >= s.columns) return 1;
   int64_t bundle = smaller(x.c.p.groups, s.columns / columns);
   while (x.c.p.groups % bundle) --bundle;
@@ -35,7 +35,7 @@ struct Panels {
 };
 
 // The products of threads that stand `across` side by side.
-inline double multiplying(const Schedule &s, const Asked &x, const Panels &panels, int64_t team, int64_t across) {
+inline double multiplying(const Schedule &s, const Query &x, const Panels &panels, int64_t team, int64_t across) {
   const Conv &c = x.c;
   const Gathered g = gathered(x.c);
   const int64_t rows = round_up(ceil_div(g.positions, team / across), larger(1, s.rows / 2));
@@ -53,7 +53,7 @@ inline double multiplying(const Schedule &s, const Asked &x, const Panels &panel
 }
 
 // Results that lie apart, or do not fill a panel, leave through a scratch block, a row at a time.
-inline double leaving(const Schedule &s, const Asked &x, const Panels &panels, int64_t columns) {
+inline double leaving(const Schedule &s, const Query &x, const Panels &panels, int64_t columns) {
   const bool apart = back(x.c) && larger(larger(x.c.stride[0], x.c.stride[1]), x.c.stride[2]) > 1;
   if (!apart && columns * panels.bundle % s.columns == 0) return 0.0;
   const int64_t rows = x.c.p.batch * made(x).product();
@@ -61,7 +61,7 @@ inline double leaving(const Schedule &s, const Asked &x, const Panels &panels, i
   return double(rows) * (double(panels.count) / double(larger(1, columns / s.columns))) * kStore;
 }
 
-inline double packing(const Schedule &s, const Asked &x, const Panels &panels, int64_t depth) {
+inline double packing(const Schedule &s, const Query &x, const Panels &panels, int64_t depth) {
   const Wide weights = Wide(panels.count) * s.columns * x.c.taps * panels.words;
   const double cycles =
       real(weights) * (x.c.p.variant == forward ? kTranspose : kCopy) * (weights < kFarWords ? 1.0 : 2.5);
@@ -69,7 +69,7 @@ inline double packing(const Schedule &s, const Asked &x, const Panels &panels, i
   return shared_sets(x, s.rows) ? cycles + 1.0 * read_elements(x) : cycles;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Gathered g = gathered(x.c);
   const int64_t cores = team(x), bundle = bundle_of(s, x, g.columns);
   const Panels panels{bundle, ceil_div(g.depth * bundle, s.step),

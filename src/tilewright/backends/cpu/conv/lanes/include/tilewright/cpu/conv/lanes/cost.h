@@ -9,7 +9,7 @@ namespace selection {
 namespace cpu_conv {
 namespace lanes {
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const Gathered g = gathered(x.c);
   const int64_t cores = team(x), vectors = vectors_of(x, g.columns);

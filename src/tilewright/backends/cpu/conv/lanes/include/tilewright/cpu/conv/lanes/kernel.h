@@ -311,11 +311,11 @@ template <class Config> struct ConvLanes {
     const tw_conv_args &x = *t.x;
     const G &g = t.g;
     int64_t skip = v * lanes - column_of(t.s, v, true), apart = End::strides(x)[3] * g.axis[2].place_step;
-    const float *sums = scratch + done * lanes + skip;
+    const float *accum = scratch + done * lanes + skip;
     p.at[2] += done;
     auto row = End::row(x, g, p, v * lanes);
-    for (int64_t i = done; i < count; ++i, sums += lanes) {
-      End::store(row, sums, lanes - skip);
+    for (int64_t i = done; i < count; ++i, accum += lanes) {
+      End::store(row, accum, lanes - skip);
       row.to += apart;
       for (int d = 0; d < Config::num_d; ++d) row.d[d] += x.d_strides[d][3] * g.axis[2].place_step;
     }

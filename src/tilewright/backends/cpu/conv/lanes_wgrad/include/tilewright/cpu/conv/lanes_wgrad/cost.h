@@ -8,7 +8,7 @@ namespace selection {
 namespace cpu_conv {
 namespace lanes_wgrad {
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const int64_t cores = team(x), taps = c.taps * c.group_channels, width = cpu_conv::width(x);
   const int64_t vectors = vectors_of(x, c.group_filters), calls = ceil_div(taps, s.taps);

@@ -12,20 +12,20 @@ namespace tw {
 // kept[t] += gradient * strip for the pixels of one line; `at[t]` is where tap t begins in the strip.
 template <int Taps>
 __attribute__((noinline)) void lane_taps(const float *const *at, const float *gradient, int64_t pixels, float *kept) {
-  vf sums[Taps];
+  vf accum[Taps];
   const float *from[Taps];
 #pragma GCC unroll 16
   for (int t = 0; t < Taps; ++t) {
-    sums[t] = load_f(kept + t * lanes);
+    accum[t] = load_f(kept + t * lanes);
     from[t] = at[t];
   }
   for (int64_t p = 0; p < pixels * lanes; p += lanes) {
     vf y = load_f(gradient + p);
 #pragma GCC unroll 16
-    for (int t = 0; t < Taps; ++t) sums[t] = sums[t] + y * load_f(from[t] + p);
+    for (int t = 0; t < Taps; ++t) accum[t] = accum[t] + y * load_f(from[t] + p);
   }
 #pragma GCC unroll 16
-  for (int t = 0; t < Taps; ++t) store_f(kept + t * lanes, sums[t]);
+  for (int t = 0; t < Taps; ++t) store_f(kept + t * lanes, accum[t]);
 }
 
 template <class Config> struct ConvLanesWgrad {
@@ -147,12 +147,12 @@ template <class Config> struct ConvLanesWgrad {
     return TW_OK;
   }
   // The splits of one vector added in order, and its lanes to their filters.
-  static void write(const tw_conv_args &x, int64_t vector, float *sums, int64_t parts, int64_t part) {
+  static void write(const tw_conv_args &x, int64_t vector, float *accum, int64_t parts, int64_t part) {
     int64_t first = vector * lanes, count = least(lanes, x.groups * x.filters - first);
     for (int64_t e = 0; e < entries(x); ++e) {
-      vf sum = load_f(sums + e * lanes);
-      for (int64_t b = 1; b < parts; ++b) sum += load_f(sums + b * part + e * lanes);
-      store_f(sums + e * lanes, sum);
+      vf sum = load_f(accum + e * lanes);
+      for (int64_t b = 1; b < parts; ++b) sum += load_f(accum + b * part + e * lanes);
+      store_f(accum + e * lanes, sum);
     }
     int64_t taps = x.window[0] * x.window[1] * x.window[2];
     for (int64_t l = 0; l < count; ++l) {
@@ -160,7 +160,7 @@ template <class Config> struct ConvLanesWgrad {
       for (int64_t t = 0; t < taps; ++t) {
         Out *to = filter + t % x.window[2] * x.w_strides[3] + t / x.window[2] % x.window[1] * x.w_strides[2] +
                   t / x.window[2] / x.window[1] * x.w_strides[1];
-        for (int64_t c = 0; c < x.channels; ++c) from_float(sums[(t * x.channels + c) * lanes + l], to + c);
+        for (int64_t c = 0; c < x.channels; ++c) from_float(accum[(t * x.channels + c) * lanes + l], to + c);
       }
     }
   }

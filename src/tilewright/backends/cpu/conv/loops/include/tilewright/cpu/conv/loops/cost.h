@@ -10,7 +10,7 @@ namespace loops {
 
 constexpr double kProduct = 6.0;  // cycles
 
-inline double seconds(const Schedule &, const Asked &x) {
+inline double seconds(const Schedule &, const Query &x) {
   const double cycles = kProduct * real(multiply_adds(x.c)) / double(larger(1, x.host.threads));
   return (x.rate.call + cycles) / x.rate.cycles_per_second;
 }

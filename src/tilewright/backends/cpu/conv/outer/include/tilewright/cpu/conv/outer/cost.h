@@ -18,7 +18,7 @@ inline Columns columns_of(const Conv &c) {
   return patches ? Columns{true, c.taps * c.group_channels, 1} : Columns{false, c.group_channels, c.taps};
 }
 
-inline double multiplying(const Schedule &s, const Asked &x, const Columns &columns, int64_t filters) {
+inline double multiplying(const Schedule &s, const Query &x, const Columns &columns, int64_t filters) {
   const Conv &c = x.c;
   const int64_t width = cpu_conv::width(x), wide = round_up(columns.count, width), pixels = c.p.batch * c.out.product();
   const int64_t packed_rows = larger(1, smaller(c.out[1], larger(1, s.tile_k / c.out[2])));
@@ -40,7 +40,7 @@ inline double multiplying(const Schedule &s, const Asked &x, const Columns &colu
   return cycles + real(Wide(c.p.groups) * tiles_n * pixels * filters) * kCopy;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const int64_t cores = team(x), filters = round_up(c.group_filters, s.rows);
   const Columns columns = columns_of(c);

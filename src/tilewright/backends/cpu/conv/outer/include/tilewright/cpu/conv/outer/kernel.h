@@ -21,9 +21,9 @@ template <class Config> struct ConvOuter {
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int MC = Config::tile_m, NC = Config::tile_n, KC = Config::tile_k;  // filters, channels, pixels
   static constexpr int split = Config::split_k;
-  static constexpr int64_t few_channels = 16;   // below: columns are taps and channels together
-  static constexpr int64_t few_sums = 1 << 15;  // that one item keeps, however many filters they are of
-  static constexpr int64_t few_uses = 4;        // of a packed gradient: fewer, and it is not packed
+  static constexpr int64_t few_channels = 16;    // below: columns are taps and channels together
+  static constexpr int64_t few_accum = 1 << 15;  // that one item keeps, however many filters they are of
+  static constexpr int64_t few_uses = 4;         // of a packed gradient: fewer, and it is not packed
   static constexpr int64_t smallest_share = selection::kSmallestShare;
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");
 
@@ -48,7 +48,7 @@ template <class Config> struct ConvOuter {
     s.lines = x.batch * x.out[0] * x.out[1];
     s.run = least(x.out[1], most(1, KC / most(1, x.out[2])));  // lines of one image and depth
     s.runs = x.batch * x.out[0] * ((x.out[1] + s.run - 1) / s.run);
-    s.mc = least(s.patches && x.filters * s.columns <= few_sums ? x.filters + MR : MC, up(x.filters, MR));
+    s.mc = least(s.patches && x.filters * s.columns <= few_accum ? x.filters + MR : MC, up(x.filters, MR));
     s.y_in_place = same<A, float>::value && s.taps * ((s.columns + NR - 1) / NR) <= few_uses &&
                    (s.run == 1 || x.y_strides[2] == x.out[2] * x.y_strides[3]);
     s.nc = s.patches ? up(s.columns, NR) : least(NC, up(s.columns, NR));
@@ -223,8 +223,8 @@ template <class Config> struct ConvOuter {
   }
   static void work(const tw_conv_args &x, const Shape &s, const Item &item, Out *dw, float *part, float *slot) {
     float *ys = slot, *xs = ys + s.run * x.out[2] * s.mc + lanes;
-    float *sums = xs + s.x_lines * s.x_width * s.nc + lanes;
-    auto *spans = reinterpret_cast<Span *>(sums + s.mc * s.nc * s.taps);
+    float *accum = xs + s.x_lines * s.x_width * s.nc + lanes;
+    auto *spans = reinterpret_cast<Span *>(accum + s.mc * s.nc * s.taps);
     int64_t step = s.patches || s.single ? s.x_pixel : x.stride[2] * NR;
     bool first = true;
     for (int64_t index = item.first_run; index < item.last_run; ++index, first = false) {
@@ -243,7 +243,7 @@ template <class Config> struct ConvOuter {
       for (int64_t tap = 0; tap < s.taps; ++tap) {
         int64_t number = spans_of(x, s, r, tap, spans);
         if (number == 0 && !first) continue;
-        float *kept = sums + tap * s.mc * s.nc;
+        float *kept = accum + tap * s.mc * s.nc;
         for (int64_t c = 0; c < item.columns; c += NR)
           with_fixed<vectors>((item.columns - c + lanes - 1) / lanes, [&](auto v) {
             o.vectors = xs + c / NR * x_panel;
@@ -254,16 +254,16 @@ template <class Config> struct ConvOuter {
           });
       }
     }
-    write(x, s, item, sums, dw, part, first);
+    write(x, s, item, accum, dw, part, first);
   }
   // To the gradient, or to a split of it: filters, taps and channels side by side.
-  static void write(const tw_conv_args &x, const Shape &s, const Item &item, const float *sums, Out *dw, float *part,
+  static void write(const tw_conv_args &x, const Shape &s, const Item &item, const float *accum, Out *dw, float *part,
                     bool nothing) {
     int64_t window = x.window[0] * x.window[1] * x.window[2];
     for (int64_t n = 0; n < item.filters; ++n) {
       int64_t filter = item.group * x.filters + item.n + n;
       for (int64_t tap = 0; tap < s.taps; ++tap) {
-        const float *row = sums + tap * s.mc * s.nc + n * s.nc;
+        const float *row = accum + tap * s.mc * s.nc + n * s.nc;
         for (int64_t c = 0; c < item.columns;) {
           int64_t column = item.c + c, t = s.patches ? column / x.channels : tap;
           int64_t channel = s.patches ? column % x.channels : column;

@@ -13,7 +13,7 @@ constexpr double kTorn = 14.0;  // a vector of results beyond every cache that i
 constexpr double kLine = 60.0;  // a line of a vector of channels transposed into planes, whatever its length
 
 // Planes are read and written as they are, where neighbours along a line lie side by side.
-inline double transposed_here(const Asked &x) {
+inline double transposed_here(const Query &x) {
   const ConvProblem &p = x.c.p;
   const bool planes_x = p.x_2 == 1 && (p.variant == forward || x.c.stride[2] == 1), planes_y = p.y_2 == 1;
   return (p.x_channel != 1 && !planes_x ? x.c.x_elements() : 0.0) + (p.w_channel != 1 ? x.c.w_elements() : 0.0) +
@@ -29,20 +29,20 @@ inline Bundles bundles_of(const Conv &c, const Gathered &g) {
   return {groups, ceil_div(c.p.groups, groups)};
 }
 
-inline double into_planes(const Asked &x, const Gathered &g, const Bundles &b) {
+inline double into_planes(const Query &x, const Gathered &g, const Bundles &b) {
   const Wide vectors = Wide(b.count) * ceil_div(g.depth * b.groups, width(x));
   const Wide lines = vectors * x.c.p.batch * read(x).product() * x.c.window[0];
   const Wide times = classes(x) < x.c.taps ? classes(x) : Wide(x.c.taps);
   return real(lines) * (8.0 + kLine / double(read(x)[2])) * real(times);
 }
 
-inline double out_of_planes(const Asked &x, const Gathered &g, const Bundles &b) {
+inline double out_of_planes(const Query &x, const Gathered &g, const Bundles &b) {
   const Wide out = Wide(b.count) * ceil_div(g.columns * b.groups, width(x)) * x.c.p.batch * made(x).product();
   const bool torn = g.columns * x.c.p.groups % width(x) > 0 && far_results(x);  // parts of a cache's lines, fetched
   return real(out) * ((classes(x) == 1 ? 5.0 : 9.0) + (torn ? kTorn : 0.0));
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const Gathered g = gathered(x.c);
   const int64_t cores = team(x), stride = back(x.c) ? c.stride[2] : 1;

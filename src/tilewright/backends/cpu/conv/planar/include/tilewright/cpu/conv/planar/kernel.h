@@ -19,11 +19,11 @@ namespace tw {
 template <int Rows, int Vectors, int Pitch>
 __attribute__((noinline)) void planar_block(const float *planes, int64_t plane, int64_t depth, const int64_t *places,
                                             int64_t taps, const float *weights, bool first, float *out) {
-  vf sums[Rows][Vectors];
+  vf accum[Rows][Vectors];
 #pragma GCC unroll 32
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
-    for (int v = 0; v < Vectors; ++v) sums[r][v] = first ? vf{} : load_f(out + r * Pitch + v * lanes);
+    for (int v = 0; v < Vectors; ++v) accum[r][v] = first ? vf{} : load_f(out + r * Pitch + v * lanes);
   for (int64_t c = 0; c < depth; ++c, planes += plane)
     for (int64_t t = 0; t < taps; ++t, weights += Rows) {
       const float *from = planes + places[t];
@@ -34,13 +34,13 @@ __attribute__((noinline)) void planar_block(const float *planes, int64_t plane, 
       for (int r = 0; r < Rows; ++r) {
         vf weight = splat(weights[r]);
 #pragma GCC unroll 16
-        for (int v = 0; v < Vectors; ++v) sums[r][v] = sums[r][v] + x[v] * weight;
+        for (int v = 0; v < Vectors; ++v) accum[r][v] = accum[r][v] + x[v] * weight;
       }
     }
 #pragma GCC unroll 32
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
-    for (int v = 0; v < Vectors; ++v) store_f(out + r * Pitch + v * lanes, sums[r][v]);
+    for (int v = 0; v < Vectors; ++v) store_f(out + r * Pitch + v * lanes, accum[r][v]);
 }
 
 template <class Config> struct ConvPlanar {
@@ -287,7 +287,7 @@ template <class Config> struct ConvPlanar {
     });
   }
   // `count` results from place `q` on, line by line, to planes of the user's.
-  static TW_INLINE void store_planes(const Task &t, int64_t q, int64_t count, const float *sums) {
+  static TW_INLINE void store_planes(const Task &t, int64_t q, int64_t count, const float *accum) {
     const tw_conv_args &x = *t.x;
     const int64_t columns = t.groups * columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
     int64_t line = q / t.p.pitch, at = q % t.p.pitch;
@@ -302,7 +302,7 @@ template <class Config> struct ConvPlanar {
                column * x.d_strides[n][4];
       for (int64_t c = 0; c < columns; ++c, to += strides[4]) {
         for (int64_t e = 0; e < here; e += lanes) {
-          vf value = load_f(sums + c * NR + i + e);
+          vf value = load_f(accum + c * NR + i + e);
           for (int n = 0; n < Config::num_d; ++n) {
             vf other = x.d_strides[n][3] ? load_as_float(d[n] + e, here - e) : splat(to_float(*d[n]));
             value = End::multiplies ? value * other : value + other;
@@ -314,7 +314,7 @@ template <class Config> struct ConvPlanar {
     }
   }
   // `count` results from place `q` of the band on, channels apart by NR; places between lines are nobody's.
-  static TW_INLINE void leave(const Task &t, int64_t q, int64_t count, const float *sums, float *transposed) {
+  static TW_INLINE void leave(const Task &t, int64_t q, int64_t count, const float *accum, float *transposed) {
     const tw_conv_args &x = *t.x;
     const int64_t columns = t.groups * columns_of(x), wide = t.g.axis[2].count, *strides = End::strides(x);
     int64_t apart = strides[3] * t.g.axis[2].place_step;
@@ -322,7 +322,7 @@ template <class Config> struct ConvPlanar {
     for (int64_t i = 0; i < count; i += lanes)
       for (int64_t c = 0; c < columns; c += lanes) {
         vu square[lanes];
-        for (int j = 0; j < lanes; ++j) square[j] = c + j < columns ? load_u(sums + (c + j) * NR + i) : vu{};
+        for (int j = 0; j < lanes; ++j) square[j] = c + j < columns ? load_u(accum + (c + j) * NR + i) : vu{};
         transpose(square);
         int64_t some = least(lanes, columns - c), column = t.group * columns_of(x) + c;
         int64_t line = (q + i) / t.p.pitch, at = (q + i) % t.p.pitch, live = least(lanes, count - i);
@@ -350,7 +350,7 @@ template <class Config> struct ConvPlanar {
     const tw_conv_args &x = *t.x;
     const Axis &d = t.g.axis[0], &h = t.g.axis[1], &w = t.g.axis[2];
     int64_t depth = depth_of(x), columns = columns_of(x), taps = h.taps * w.taps;
-    float *sums = slot, *transposed = sums + up(t.groups * columns, lanes) * NR, *planes = transposed + lanes * lanes;
+    float *accum = slot, *transposed = accum + up(t.groups * columns, lanes) * NR, *planes = transposed + lanes * lanes;
     auto *places = reinterpret_cast<int64_t *>(planes + up(floats(t.p, t.groups * depth), 2));
     for (int64_t th = 0; th < h.taps; ++th)
       for (int64_t tw = 0; tw < w.taps; ++tw) {
@@ -364,13 +364,13 @@ template <class Config> struct ConvPlanar {
       int64_t count = least(NR, all - q);
       for (int64_t g = 0; g < t.groups; ++g)
         one_group(t, t.weights + (t.group + g) * d.taps * taps * depth * columns, planes + g * depth * t.p.plane + q,
-                  places, count, sums + g * columns * NR);
-      if (stores_planes(x)) store_planes(t, q, count, sums);
-      else leave(t, q, count, sums, transposed);
+                  places, count, accum + g * columns * NR);
+      if (stores_planes(x)) store_planes(t, q, count, accum);
+      else leave(t, q, count, accum, transposed);
     }
   }
   static TW_INLINE void one_group(const Task &t, const float *weights, const float *planes, const int64_t *places,
-                                  int64_t count, float *sums) {
+                                  int64_t count, float *accum) {
     const tw_conv_args &x = *t.x;
     const Axis &d = t.g.axis[0];
     int64_t depth = depth_of(x), taps = t.g.axis[1].taps * t.g.axis[2].taps;
@@ -381,10 +381,10 @@ template <class Config> struct ConvPlanar {
         int64_t zd = t.depth * d.step + d.offset + td * d.offset_step;
         if (zd < 0 || zd >= d.size) continue;
         block(rows, (count + lanes - 1) / lanes, planes + td * t.groups * depth * t.p.plane, t.p.plane, depth, places,
-              taps, weights, first, sums + row * NR);
+              taps, weights, first, accum + row * NR);
         first = false;
       }
-      if (first) __builtin_memset(sums + row * NR, 0, size_t(rows * NR) * 4);
+      if (first) __builtin_memset(accum + row * NR, 0, size_t(rows * NR) * 4);
     }
   }
   static TW_INLINE void block(int64_t rows, int64_t some, const float *planes, int64_t plane, int64_t depth,

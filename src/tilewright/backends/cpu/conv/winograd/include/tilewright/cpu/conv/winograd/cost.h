@@ -9,7 +9,7 @@ namespace selection {
 namespace cpu_conv {
 namespace winograd {
 
-inline int64_t squares(const Schedule &s, const Asked &x) {
+inline int64_t squares(const Schedule &s, const Query &x) {
   int64_t tiles = x.c.p.batch * made(x)[0];
   for (int axis = 1; axis < 3; ++axis) {
     const int64_t dilation = x.c.dilation[axis];
@@ -18,7 +18,7 @@ inline int64_t squares(const Schedule &s, const Asked &x) {
   return tiles;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const Gathered g = gathered(x.c);
   const int64_t cores = team(x), width = cpu_conv::width(x), groups = c.p.groups, deep = c.window[0];

@@ -31,7 +31,7 @@ inline int64_t common_divisor(int64_t a, int64_t b) {
 
 // How often B's columns fill the cache; rows a power of two apart share its sets, and a panel of many such rows does
 // not stay, however small.
-inline double cache_fills(const Asked &x, double bytes) {
+inline double cache_fills(const Query &x, double bytes) {
   const double full = bytes / double(larger(1, x.host.l2_bytes));
   const bool counted = x.rate.ways >= 1 && x.rate.ways <= 1024;  // a file may say anything
   const int64_t sets = larger(1, x.host.l2_bytes / (counted ? 64 * int64_t(x.rate.ways) : 64));
@@ -42,7 +42,7 @@ inline double cache_fills(const Asked &x, double bytes) {
 }
 
 // The columns of B are read again for every row of register blocks.
-inline double read_again(const Schedule &s, const Asked &x, int64_t rows, int64_t columns, int64_t groups) {
+inline double read_again(const Schedule &s, const Query &x, int64_t rows, int64_t columns, int64_t groups) {
   const double size = double(Wide(columns) * x.p.k * x.p.size_b), full = cache_fills(x, size);
   const double cost = full <= 0.2 ? 0.0 : full <= 0.35 ? 0.004 : full <= 0.6 ? 0.014 : full <= 1.3 ? 0.02 : 0.06;
   const double passes = double(rows) / double(s.rows);
@@ -56,7 +56,7 @@ inline double read_again(const Schedule &s, const Asked &x, int64_t rows, int64_
   return extra;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const GemmProblem &p = x.p;
   const int64_t cores = team(x), width = selection::cpu_gemm::width(x), groups = ceil_div(p.k, s.step);
   const int64_t share = ceil_div(cores, larger(1, p.batch)), waves = ceil_div(p.batch * share, cores);

@@ -35,14 +35,14 @@ template <class Config> struct GemmDirect {
   static __attribute__((noinline)) void block(int64_t depth, const uint32_t *__restrict a, int64_t a_stride,
                                               const B *__restrict b, int64_t ldb, uint32_t *__restrict out,
                                               int64_t ldo) {
-    typename D::Sum sums[Rows][Vectors];
+    typename D::Sum accum[Rows][Vectors];
     // The results' lines are far away; prefetch them now, they are needed when k has gone by.
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) {
         __builtin_prefetch(out + i * ldo + v * lanes, 1, 3);
-        sums[i][v] = D::zero();
+        accum[i][v] = D::zero();
       }
     int64_t groups = depth / D::step;
     for (int64_t g = 0; g < groups; ++g) {
@@ -52,19 +52,19 @@ template <class Config> struct GemmDirect {
 #pragma GCC unroll 32
       for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-        for (int v = 0; v < Vectors; ++v) sums[i][v] = D::mac(sums[i][v], splat(a[i * a_stride + g]), columns[v]);
+        for (int v = 0; v < Vectors; ++v) accum[i][v] = D::mac(accum[i][v], splat(a[i * a_stride + g]), columns[v]);
     }
     if (D::step > 1 && depth % D::step)
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) {
         vu tail = words_across<D>(b + groups * D::step * ldb + v * lanes, ldb, lanes, depth % D::step);
 #pragma GCC unroll 32
-        for (int i = 0; i < Rows; ++i) sums[i][v] = D::mac(sums[i][v], splat(a[i * a_stride + groups]), tail);
+        for (int i = 0; i < Rows; ++i) accum[i][v] = D::mac(accum[i][v], splat(a[i * a_stride + groups]), tail);
       }
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) store_u(out + i * ldo + v * lanes, vu(sums[i][v]));
+      for (int v = 0; v < Vectors; ++v) store_u(out + i * ldo + v * lanes, vu(accum[i][v]));
   }
 
   // All rows of a column panel: whole register blocks, then halves of them for what is left.

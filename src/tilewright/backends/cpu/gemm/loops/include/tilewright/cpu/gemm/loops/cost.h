@@ -8,7 +8,7 @@ namespace selection {
 namespace cpu_gemm {
 namespace loops {
 
-inline double seconds(const Schedule &, const Asked &x) {
+inline double seconds(const Schedule &, const Query &x) {
   const double macs = double(multiply_adds(x.p));
   return (x.rate.call + 4.0 * macs / double(larger(1, x.host.threads))) / x.rate.cycles_per_second;
 }

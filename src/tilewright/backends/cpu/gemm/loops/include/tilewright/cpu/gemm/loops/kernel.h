@@ -27,17 +27,17 @@ template <class Config> struct GemmLoops {
     const A *a = static_cast<const A *>(x.a) + z * x.a_batch_stride;
     const B *b = static_cast<const B *>(x.b) + z * x.b_batch_stride;
     int64_t count = x.n - j0 < lanes ? x.n - j0 : lanes;
-    Sum sums[lanes] = {};
+    Sum accum[lanes] = {};
     for (int64_t t = 0; t < count; ++t) {
       int64_t j = j0 + t;
       for (int64_t k = 0; k < x.k; ++k) {
         A p = a[Config::a_rows ? i * x.a_stride + k : k * x.a_stride + i];
         B q = b[Config::b_rows ? k * x.b_stride + j : j * x.b_stride + k];
-        if constexpr (is_int<A>) sums[t] = Sum(uint32_t(sums[t]) + uint32_t(int32_t(p) * int32_t(q)));
-        else sums[t] += to_float(p) * to_float(q);
+        if constexpr (is_int<A>) accum[t] = Sum(uint32_t(accum[t]) + uint32_t(int32_t(p) * int32_t(q)));
+        else accum[t] += to_float(p) * to_float(q);
       }
     }
-    End::store(x, End::row(x, z, i, j0), sums, count);
+    End::store(x, End::row(x, z, i, j0), accum, count);
   }
 };
 

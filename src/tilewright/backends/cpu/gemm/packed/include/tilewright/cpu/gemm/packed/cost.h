@@ -9,7 +9,7 @@ namespace cpu_gemm {
 namespace packed {
 
 // Panels of A for every cache block along n, and of B once, unless they were packed beforehand.
-inline double packing(const Schedule &s, const Asked &x, int64_t rows, int64_t columns, int64_t groups) {
+inline double packing(const Schedule &s, const Query &x, int64_t rows, int64_t columns, int64_t groups) {
   const int64_t groups_here = ceil_div(groups, s.split_k), times = ceil_div(columns, s.tile_n);
   const double l2 = double(x.host.l2_bytes);
   const bool far = columns <= 128 && double(rows * groups_here * 4) > l2 * 0.5;
@@ -21,7 +21,7 @@ inline double packing(const Schedule &s, const Asked &x, int64_t rows, int64_t c
   return cycles + double(columns * groups_here) * (near ? transposed : x.rate.pack_b_far);
 }
 
-inline double cycles_of(const Schedule &s, const Asked &x, int64_t rows, int64_t columns, int64_t groups) {
+inline double cycles_of(const Schedule &s, const Query &x, int64_t rows, int64_t columns, int64_t groups) {
   const int64_t width = selection::cpu_gemm::width(x), groups_here = ceil_div(groups, s.split_k);
   const int64_t blocks = larger(1, ceil_div(groups_here * s.step, s.tile_k));
   double cycles = double(rows * columns) / double(width) * double(groups_here);
@@ -31,7 +31,7 @@ inline double cycles_of(const Schedule &s, const Asked &x, int64_t rows, int64_t
   return cycles + packing(s, x, rows, columns, groups);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const GemmProblem &p = x.p;
   const int64_t cores = team(x), groups = ceil_div(p.k, s.step);
   const int64_t share = ceil_div(cores, larger(1, p.batch * s.split_k));

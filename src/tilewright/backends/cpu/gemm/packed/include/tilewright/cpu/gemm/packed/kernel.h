@@ -148,6 +148,36 @@ template <class Config, bool Prepacked> struct GemmPacked {
     }
   }
 
+  // ---- a panel of B --------------------------------------------------------------------------
+  static constexpr int64_t panel_space = panel_head + int64_t(groups_max) * NR;
+  struct Panel {
+    const uint32_t *words;
+    const int32_t *start;  // what its accumulators begin with
+  };
+
+  // The panel of columns from jc + j, of `depth` from pc on: packed now (`first`: just before its first use, while the
+  // words are still near), or beforehand.
+  template <int V> static Panel panel_at(const tw_gemm_args &x, [[maybe_unused]] const B *b,
+                                         [[maybe_unused]] const uint32_t *packed, [[maybe_unused]] uint32_t *b_block,
+                                         int64_t jc, int64_t j, [[maybe_unused]] int64_t n, int64_t pc,
+                                         [[maybe_unused]] int64_t depth, [[maybe_unused]] bool first) {
+    if constexpr (Prepacked) {
+      static const int32_t nothing[NR] = {};
+      const uint32_t *whole = packed + (jc + j) / NR * panel_words(x.k);
+      // The totals of a prepacked panel cover all of k: they count once.
+      const bool totals = D::offset && pc == 0;
+      return {whole + panel_head + pc / step * NR, totals ? reinterpret_cast<const int32_t *>(whole) : nothing};
+    } else {
+      uint32_t *own = b_block + j / NR * panel_space;
+      if (first) {
+        const B *b_at = Config::b_rows ? b + pc * x.b_stride + jc + j : b + (jc + j) * x.b_stride + pc;
+        pack_b<D, Config::b_rows, V>(b_at, x.b_stride, n - j, depth, own + panel_head,
+                                     reinterpret_cast<int32_t *>(own));
+      }
+      return {own + panel_head, reinterpret_cast<const int32_t *>(own)};
+    }
+  }
+
   // ---- a rectangle of E, a range of k --------------------------------------------------------
   // `partial` is where the accumulators go when k is split (row stride ld_partial), else null.
   static void rectangle(const tw_gemm_args &x, int64_t z, int64_t m0, int64_t m1, int64_t n0, int64_t n1, int64_t k0,
@@ -162,9 +192,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
     slot += MR * NR;
     uint32_t *b_block = slot;
     int64_t n_most = least(up(x.n, NR), NC);
-    if (!Prepacked) slot += n_most / NR * (panel_head + int64_t(groups_max) * NR);
-    constexpr int64_t panel_space = panel_head + int64_t(groups_max) * NR;
-    [[maybe_unused]] static const int32_t nothing[NR] = {};
+    if (!Prepacked) slot += n_most / NR * panel_space;
 
     Block t{};
     t.x = &x;
@@ -173,7 +201,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
     t.whole = partial || End::plain(x);
     t.to = partial ? partial : t.whole ? reinterpret_cast<Sum *>(End::row(x, z, 0, 0).e) : nullptr;
     t.ld_to = partial ? ld_partial : x.e_stride;
-    uint32_t *kept_sums = slot;
+    uint32_t *kept_accum = slot;
     int64_t chunk = k1 - k0 <= KC ? m1 - m0 : chunk_rows;
 
     for (int64_t jc = n0; jc < n1; jc += NC) {
@@ -185,7 +213,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
           int64_t depth = least(KC, k1 - pc), groups = (depth + step - 1) / step;
           t.first = pc == k0;
           t.last = pc + depth >= k1;
-          uint32_t *kept = kept_sums;  // in the order in which the blocks are visited
+          uint32_t *kept = kept_accum;  // in the order in which the blocks are visited
           for (int64_t ic = mc; ic < m_end; ic += MC) {
             int64_t m = least(MC, m_end - ic);
             const A *a_at = Config::a_rows ? a + ic * x.a_stride + pc : a + pc * x.a_stride + ic;
@@ -194,26 +222,9 @@ template <class Config, bool Prepacked> struct GemmPacked {
               // The last panel is only as wide as it must be, except where it was packed beforehand.
               with_fixed<vectors>(Prepacked || !Config::pad_n ? vectors : (n - j + lanes - 1) / lanes, [&](auto v) {
                 constexpr int V = decltype(v)::value;
-                const uint32_t *panel;
-                const int32_t *start;
-                if constexpr (Prepacked) {
-                  start = nothing;
-                  const uint32_t *whole = packed + (jc + j) / NR * panel_words(x.k);
-                  panel = whole + panel_head + pc / step * NR;
-                  // The totals of a prepacked panel cover all of k: they count once.
-                  if (D::offset && pc == 0) start = reinterpret_cast<const int32_t *>(whole);
-                } else {
-                  uint32_t *own = b_block + j / NR * panel_space;
-                  panel = own + panel_head;
-                  start = reinterpret_cast<const int32_t *>(own);
-                  if (ic == mc) {  // packed just before its first use, while the words are still near
-                    const B *b_at = Config::b_rows ? b + pc * x.b_stride + jc + j : b + (jc + j) * x.b_stride + pc;
-                    pack_b<D, Config::b_rows, V>(b_at, x.b_stride, n - j, depth, own + panel_head,
-                                                 reinterpret_cast<int32_t *>(own));
-                  }
-                }
+                const Panel p = panel_at<V>(x, b, packed, b_block, jc, j, n, pc, depth, ic == mc);
                 for (int64_t i = 0; i < m; i += MR, kept += MR * NR)
-                  one<V>(t, groups, a_block + i * a_stride, panel, start, kept, ic + i, jc + j, least(MR, m - i),
+                  one<V>(t, groups, a_block + i * a_stride, p.words, p.start, kept, ic + i, jc + j, least(MR, m - i),
                          least(NR, n - j));
               });
             }

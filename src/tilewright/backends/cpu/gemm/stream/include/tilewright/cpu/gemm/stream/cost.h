@@ -10,7 +10,7 @@ namespace stream {
 
 // Each vector of the matrix is loaded (and widened) once, then multiplied with every one of the few; lines of k are
 // folded in registers, lines across k add into accumulators in the first-level cache.
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const GemmProblem &p = x.p;
   const int64_t cores = team(x), words = width(x) * s.step;
   const bool rows_are_few = p.m <= s.most;

@@ -19,7 +19,7 @@ template <class Config> struct GemmStream {
   // A dot product with an offset gets one more vector, of ones: its accumulators take the offset out.
   static constexpr int extra = D::offset ? 1 : 0;
   static constexpr int64_t span_most = Config::tile_n;  // accumulators of one vector kept at a time
-  static constexpr int64_t sums_bytes = 32 << 10;       // what they may take of the first-level cache
+  static constexpr int64_t accum_bytes = 32 << 10;      // what they may take of the first-level cache
   static constexpr int lines_at_once = vector_bytes == 64 ? 8 : 4;
   static constexpr int rows_at_once = vector_bytes == 64 ? 3 : 2;
   static constexpr int deep = 8;                      // lines of k added in one go
@@ -29,7 +29,7 @@ template <class Config> struct GemmStream {
   static TW_INLINE int64_t stride(const tw_gemm_args &x) { return up((x.k + D::step - 1) / D::step, lanes) + lanes; }
   static TW_INLINE int64_t rows(const tw_gemm_args &x) { return (x.m <= most_vectors ? x.m : x.n) + extra; }
   static TW_INLINE int64_t span(int64_t rows) {
-    int64_t fit = sums_bytes / 4 / rows / lanes * lanes;
+    int64_t fit = accum_bytes / 4 / rows / lanes * lanes;
     return least(span_most, most(fit, 8 * lanes));
   }
   static TW_INLINE int64_t slot_words(int64_t rows) { return rows * span(rows) + lines_at_once * rows * lanes + lanes; }
@@ -42,11 +42,11 @@ template <class Config> struct GemmStream {
   template <int Rows, class T> static TW_INLINE void fold(const T *const (&line)[lines_at_once],
                                                           const uint32_t *vectors, int64_t stride, int64_t depth,
                                                           bool first, bool ahead, V *kept) {
-    V sums[lines_at_once][Rows];
+    V accum[lines_at_once][Rows];
 #pragma GCC unroll 8
     for (int l = 0; l < lines_at_once; ++l)
 #pragma GCC unroll 4
-      for (int r = 0; r < Rows; ++r) sums[l][r] = first ? D::zero() : kept[l * Rows + r];
+      for (int r = 0; r < Rows; ++r) accum[l][r] = first ? D::zero() : kept[l * Rows + r];
     int64_t g = 0;
     for (; (g + lanes) * D::step <= depth; g += lanes) {
       vu row[Rows];
@@ -58,7 +58,7 @@ template <class Config> struct GemmStream {
         if (Config::prefetch > 0 && ahead) __builtin_prefetch(at + Config::prefetch * lanes * D::step);
         vu words = held(D::along_k(at));
 #pragma GCC unroll 4
-        for (int r = 0; r < Rows; ++r) sums[l][r] = D::mac(sums[l][r], row[r], words);
+        for (int r = 0; r < Rows; ++r) accum[l][r] = D::mac(accum[l][r], row[r], words);
       }
     }
     if (g * D::step < depth)
@@ -66,12 +66,12 @@ template <class Config> struct GemmStream {
       for (int l = 0; l < lines_at_once; ++l) {
         vu words = words_along_edge<D>(line[l] + g * D::step, depth - g * D::step);
 #pragma GCC unroll 4
-        for (int r = 0; r < Rows; ++r) sums[l][r] = D::mac(sums[l][r], load_u(vectors + r * stride + g), words);
+        for (int r = 0; r < Rows; ++r) accum[l][r] = D::mac(accum[l][r], load_u(vectors + r * stride + g), words);
       }
 #pragma GCC unroll 8
     for (int l = 0; l < lines_at_once; ++l)
 #pragma GCC unroll 4
-      for (int r = 0; r < Rows; ++r) kept[l * Rows + r] = sums[l][r];
+      for (int r = 0; r < Rows; ++r) kept[l * Rows + r] = accum[l][r];
   }
   template <int Rows, class T>
   static __attribute__((noinline)) void fold_rows(const T *const (&line)[lines_at_once], const uint32_t *vectors,
@@ -113,15 +113,15 @@ template <class Config> struct GemmStream {
   // Deep word groups of `count` columns (whole vectors) times the vectors add into out[r * ld_out + l].
   template <int Rows, int Deep> static TW_INLINE void add_rows(const vu (&words)[Deep], const uint32_t *vectors,
                                                                int64_t stride, Sum *out, int64_t ld_out) {
-    V sums[Rows];  // several chains of additions at once: one alone would wait for itself
+    V accum[Rows];  // several chains of additions at once: one alone would wait for itself
 #pragma GCC unroll 4
-    for (int r = 0; r < Rows; ++r) sums[r] = V(load_u(out + r * ld_out));
+    for (int r = 0; r < Rows; ++r) accum[r] = V(load_u(out + r * ld_out));
 #pragma GCC unroll 16
     for (int u = 0; u < Deep; ++u)
 #pragma GCC unroll 4
-      for (int r = 0; r < Rows; ++r) sums[r] = D::mac(sums[r], splat(vectors[r * stride + u]), words[u]);
+      for (int r = 0; r < Rows; ++r) accum[r] = D::mac(accum[r], splat(vectors[r * stride + u]), words[u]);
 #pragma GCC unroll 4
-    for (int r = 0; r < Rows; ++r) store_u(out + r * ld_out, vu(sums[r]));
+    for (int r = 0; r < Rows; ++r) store_u(out + r * ld_out, vu(accum[r]));
   }
   template <int Deep, class T>
   static __attribute__((noinline)) void add_lines(const T *matrix, int64_t ld, int64_t count, const uint32_t *vectors,
@@ -185,8 +185,8 @@ template <class Config> struct GemmStream {
     if (workers > 1) pieces = workers * most(1, least(4, int64_t(work / double(workers) / 1048576.0)));
     int64_t share = up((many * x.batch + pieces - 1) / pieces, matrix_k ? lines_at_once : lanes);
     share_out(stream, workers, pieces, [&](int64_t worker, int64_t piece) {
-      Sum *sums = reinterpret_cast<Sum *>(slots + worker * slot);
-      V *kept = reinterpret_cast<V *>(sums + all * block);
+      Sum *accum = reinterpret_cast<Sum *>(slots + worker * slot);
+      V *kept = reinterpret_cast<V *>(accum + all * block);
       int64_t end = least(many * x.batch, (piece + 1) * share);
       for (int64_t at = piece * share; at < end;) {
         int64_t z = at / many, l0 = at % many, count = least(least(block, many - l0), end - at);
@@ -194,20 +194,20 @@ template <class Config> struct GemmStream {
         const Matrix *matrix = static_cast<const Matrix *>(RowsOfA ? x.b : x.a) + z * matrix_batch;
         const uint32_t *words = base + z * all * row;
         if constexpr (matrix_k)
-          fold_lines(matrix + l0 * matrix_ld, matrix_ld, count, words, row, all, x.k, kept, sums, block);
-        else add_up(matrix + l0, matrix_ld, count, words, row, all, x.k, sums, block);
+          fold_lines(matrix + l0 * matrix_ld, matrix_ld, count, words, row, all, x.k, kept, accum, block);
+        else add_up(matrix + l0, matrix_ld, count, words, row, all, x.k, accum, block);
         if constexpr (D::offset)
           for (int64_t r = 0; r < few; ++r)
             for (int64_t l = 0; l < count; ++l)
-              sums[r * block + l] = Sum(uint32_t(sums[r * block + l]) - 128u * uint32_t(sums[few * block + l]));
+              accum[r * block + l] = Sum(uint32_t(accum[r * block + l]) - 128u * uint32_t(accum[few * block + l]));
         if constexpr (RowsOfA) {
-          for (int64_t r = 0; r < few; ++r) End::store(x, End::row(x, z, r, l0), sums + r * block, count);
+          for (int64_t r = 0; r < few; ++r) End::store(x, End::row(x, z, r, l0), accum + r * block, count);
         } else {
           for (int64_t l = 0; l < count; ++l)
             for (int64_t r = 0; r < few; r += lanes) {
               Sum line[lanes] = {};
               int64_t some = least(lanes, few - r);
-              for (int64_t t = 0; t < some; ++t) line[t] = sums[(r + t) * block + l];
+              for (int64_t t = 0; t < some; ++t) line[t] = accum[(r + t) * block + l];
               End::store(x, End::row(x, z, l0 + l, r), line, some);
             }
         }

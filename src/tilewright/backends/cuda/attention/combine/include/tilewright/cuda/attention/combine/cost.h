@@ -11,7 +11,7 @@ namespace combine {
 // Splits that a warp reads at once, and warps of a multiprocessor: cuda/attention/combine/kernel.h.
 constexpr int64_t kPartsAtOnce = 8, kWarpsAtOnce = 32;
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionProblem &p = x.a.p;
   const Rates &r = x.rate;
   const Wide rows = Wide(p.heads_q) * p.batch * p.seqlen_q, room = kWarpsAtOnce * x.arch.compute_units / s.warps;

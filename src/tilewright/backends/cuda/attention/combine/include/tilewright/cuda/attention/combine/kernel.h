@@ -28,12 +28,12 @@ template <class Config> struct RowCombiner {
   using S = AttentionCombine<Config>;
   const tw_attention_combine_args &x;
   float
-      *team_sums;  // of each warp: accumulators of its columns, then of its weights, and the lse these are relative to
+      *team_accum;  // of each warp: accumulators of its columns, then of its weights, and the lse these are relative to
   int warp, lane = int(threadIdx.x) % 32, team;
 
   TW_GPU explicit RowCombiner(const tw_attention_combine_args &args)
       : x(args), warp(int(threadIdx.x) / 32 % S::warps), team(int(threadIdx.x) / 32 / S::warps) {
-    team_sums = reinterpret_cast<float *>(dynamic_shared()) + team * S::team_floats;
+    team_accum = reinterpret_cast<float *>(dynamic_shared()) + team * S::team_floats;
   }
   TW_GPU void sync() const {
     if constexpr (S::warps == 1) __syncwarp();
@@ -72,7 +72,7 @@ template <class Config> struct RowCombiner {
   TW_GPU static float weight(float lse, float top) {
     return lse == nothing() ? 0.0f : exp2_fast((lse - top) * 1.44269504f);
   }
-  TW_GPU float *of_warp(int w) const { return team_sums + w * S::warp_floats; }
+  TW_GPU float *of_warp(int w) const { return team_accum + w * S::warp_floats; }
 
   // The splits of this warp, several at a time, each with its lse: nothing is waited for twice.
   TW_GPU void add_splits(const float *parts, const float *lse) {

@@ -8,7 +8,7 @@ namespace selection {
 namespace cuda_attention {
 namespace fp8 {
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Rates &r = x.rate;
   const int64_t tile_m = kRows * s.warpgroups, scores = tile_m * s.tile_n;
   const Traversal t = traversal(x.a, tile_m, s.tile_n, 1, tile_m);

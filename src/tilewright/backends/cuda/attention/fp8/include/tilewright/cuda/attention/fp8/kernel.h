@@ -81,7 +81,7 @@ template <class S, class Config> struct Fp8Attender {
     Results o;
 #pragma unroll
     for (int i = 0; i < S::DV / 2; ++i) o[i] = 0;
-    if (tiles.count > 0) walk({item, tiles, wholly_seen<S>(x, item, who), dropout}, softmax, o);
+    if (tiles.count > 0) traversal({item, tiles, wholly_seen<S>(x, item, who), dropout}, softmax, o);
     const ThreadRows place = rows_of_thread<S>(x, item, who);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -95,7 +95,7 @@ template <class S, class Config> struct Fp8Attender {
   // Tiles go in two parts.  As soon as the weights of a part are there its products are issued: those with values, and the
   // scores of the same part of the next tile, in whose place these weights were scores.  So products run beside the
   // exponentials of the other part, and the scores that are looked at next are there when they are needed.
-  TW_GPU void walk(const Fp8Work &work, Softmax &softmax, Results &o) {
+  TW_GPU void traversal(const Fp8Work &work, Softmax &softmax, Results &o) {
     First a;
     Second b;
     Weights p;

@@ -66,14 +66,14 @@ template <class P>
 TW_GPU void take_exponentials(float (&s)[P::BN / 2], float fold, Softmax &softmax, const Bases &bases) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float sums[4] = {softmax.sum[r], 0, 0, 0};
+    float accum[4] = {softmax.sum[r], 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < P::BN / 4; ++i) {
       float &one = s[i / 2 * 4 + r * 2 + i % 2];
       one = exp2_fast(one * fold - bases.base[r]);
-      sums[i % 4] += one;
+      accum[i % 4] += one;
     }
-    softmax.sum[r] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    softmax.sum[r] = (accum[0] + accum[1]) + (accum[2] + accum[3]);
   }
 }
 

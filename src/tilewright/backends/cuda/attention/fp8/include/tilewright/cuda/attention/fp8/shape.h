@@ -17,8 +17,8 @@ template <class Config> struct AttentionFp8 {
   static constexpr int W = Config::warpgroups, BM = 64 * W, BN = Config::tile_n, Stages = Config::stages;
   static constexpr int D = Config::head_qk, DV = Config::head_v;
   static constexpr int first = (BN / 32 + 1) / 2 * 32, second = BN - first;  // keys of the parts of a tile
-  static constexpr bool Packed = false, Dynamic = false, Split = Config::family == AttentionFamily::split,
-                        Paged = Config::pages != AttentionPages::none;
+  static constexpr bool Packed = false, Dynamic = false, PackedRows = Config::packed,
+                        Split = Config::family == AttentionFamily::split, Paged = Config::pages != AttentionPages::none;
   static constexpr bool Bounded = Config::mask != AttentionMask::none, Sinks = Config::mask == AttentionMask::generic;
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
   static constexpr int line = fp8_line, blocks_d = fp8_blocks(D), blocks_v = fp8_blocks(DV), blocks_n = fp8_blocks(BN);

@@ -8,7 +8,7 @@ namespace selection {
 namespace cuda_attention {
 namespace loops {
 
-inline double seconds(const Schedule &, const Asked &x) {
+inline double seconds(const Schedule &, const Query &x) {
   const AttentionProblem &p = x.a.p;
   const Rates &r = x.rate;
   const int64_t longest = p.family == kForward || p.family == kSplit ? p.seqlen_k : 1;

@@ -18,7 +18,7 @@ inline double step_seconds(const Schedule &s, const Rates &r) {
   return slower(slower(work, stage), (work + r.latent_fetch + stage) / double(s.stages));
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionProblem &p = x.a.p;
   const Rates &r = x.rate;
   const int64_t batch = larger(1, p.batch), splits = larger(1, p.num_splits), units = x.arch.compute_units;

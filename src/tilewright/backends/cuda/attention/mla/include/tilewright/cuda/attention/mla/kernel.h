@@ -18,8 +18,8 @@ template <class S> struct SharedMla {
   TW_GPU char *tile(int stage) const { return base + S::q_bytes + stage * S::tile_bytes; }
   TW_GPU char *p() const { return tile(S::Stages); }
   TW_GPU float *factors() const { return reinterpret_cast<float *>(p() + S::p_bytes); }  // of results so far
-  TW_GPU float *over_sums() const { return factors() + S::BM; }                          // of results at the end
-  TW_GPU Barrier &full(int stage) const { return reinterpret_cast<Barrier *>(over_sums() + S::BM)[stage]; }
+  TW_GPU float *over_accum() const { return factors() + S::BM; }                         // of results at the end
+  TW_GPU Barrier &full(int stage) const { return reinterpret_cast<Barrier *>(over_accum() + S::BM)[stage]; }
   TW_GPU Barrier &empty(int stage) const { return (&full(0))[S::Stages + stage]; }
 
   TW_GPU void init() const {
@@ -155,7 +155,7 @@ template <class S, class Config> struct MlaAttender {
     const ThreadRows rows = rows_of_thread<S>(x.ws, item, 0);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      store_out_row<Half>(o, r, shared.over_sums()[row() + r * 8], place_of_row<S>(x.ws, item, rows, r, Half::DV),
+      store_out_row<Half>(o, r, shared.over_accum()[row() + r * 8], place_of_row<S>(x.ws, item, rows, r, Half::DV),
                           int(x.ws.x.head_v) - Half::DV);
     named_arrive(weights_read, 256);
   }
@@ -167,7 +167,7 @@ template <class S, class Config> struct MlaAttender {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       factor[r] = finish_row<S, Config>(x.ws, item, rows, softmax, r, dropout);
-      if (threadIdx.x % 4 == 0) shared.over_sums()[row() + r * 8] = factor[r];
+      if (threadIdx.x % 4 == 0) shared.over_accum()[row() + r * 8] = factor[r];
     }
     named_arrive(weights_there, 256);
 #pragma unroll

@@ -16,8 +16,8 @@ template <class Config> struct AttentionMla {
   using O = typename Config::O;
   static constexpr int W = 2, BM = mla_rows, BN = Config::tile_n, Stages = Config::stages;
   static constexpr int D = Config::head_qk, DV = Config::head_v;
-  static constexpr bool Packed = true, Dynamic = false, Split = Config::family == AttentionFamily::split,
-                        Paged = Config::pages != AttentionPages::none;
+  static constexpr bool Packed = true, Dynamic = false, PackedRows = Config::packed,
+                        Split = Config::family == AttentionFamily::split, Paged = Config::pages != AttentionPages::none;
   static constexpr bool Bounded = Config::mask != AttentionMask::none, Sinks = Config::mask == AttentionMask::generic;
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
   static constexpr int line = mla_line, blocks_d = mla_blocks(D), blocks_v = mla_blocks(DV), blocks_n = mla_blocks(BN);

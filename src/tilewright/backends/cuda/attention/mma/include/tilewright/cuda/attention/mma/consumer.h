@@ -43,7 +43,7 @@ template <class S> TW_GPU void multiply_keys(WarpScores<S> &s, const char *q, co
   using T = typename S::T;
   constexpr int sets = S::R * S::warp_keys < 32 ? 2 : 1;
   const int lane = thread_index() % 32;
-  float sums[sets][S::R][S::warp_keys / 2] = {};
+  float accum[sets][S::R][S::warp_keys / 2] = {};
   const char *row = q + lane % 16 * S::q_pitch + lane / 16 * 16;
   const char *key = S::narrow ? k + (lane % 8 + lane / 16 * 8) * S::k_pitch + lane / 8 % 2 * 16
                               : k + lane % 8 * S::k_pitch + lane / 8 * 16;
@@ -64,7 +64,7 @@ template <class S> TW_GPU void multiply_keys(WarpScores<S> &s, const char *q, co
           uint32_t wide[2];
           widen_pairs(b[j], wide, T{});
 #pragma unroll
-          for (int r = 0; r < S::R; ++r) mma(&sums[j % sets][r][(i * 2 + j / 2) * 4], a[r][j % 2], wide, T{}, T{});
+          for (int r = 0; r < S::R; ++r) mma(&accum[j % sets][r][(i * 2 + j / 2) * 4], a[r][j % 2], wide, T{}, T{});
         }
       }
     } else {
@@ -74,8 +74,8 @@ template <class S> TW_GPU void multiply_keys(WarpScores<S> &s, const char *q, co
         load_matrices(b, key + i * 8 * S::k_pitch + step * 64);
 #pragma unroll
         for (int r = 0; r < S::R; ++r) {
-          mma(&sums[0][r][i * 4], a[r][0], b, T{}, T{});
-          mma(&sums[sets - 1][r][i * 4], a[r][1], b + 2, T{}, T{});
+          mma(&accum[0][r][i * 4], a[r][0], b, T{}, T{});
+          mma(&accum[sets - 1][r][i * 4], a[r][1], b + 2, T{}, T{});
         }
       }
     }
@@ -83,7 +83,7 @@ template <class S> TW_GPU void multiply_keys(WarpScores<S> &s, const char *q, co
 #pragma unroll
   for (int r = 0; r < S::R; ++r)
 #pragma unroll
-    for (int i = 0; i < S::warp_keys / 2; ++i) s[r][i] = sums[0][r][i] + (sets > 1 ? sums[sets - 1][r][i] : 0.0f);
+    for (int i = 0; i < S::warp_keys / 2; ++i) s[r][i] = accum[0][r][i] + (sets > 1 ? accum[sets - 1][r][i] : 0.0f);
 }
 
 // Weights times 16 keys of values, on top of what was there.  `v` is where the first of these keys lies (of transposed

@@ -29,7 +29,7 @@ inline double step_seconds(const Schedule &s, const Rates &r, double again) {
   return slower(busy, fetch) + kShown * again * faster(busy, fetch);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Rates &r = x.rate;
   const Traversal t = traversal(x.a, s.tile_m, s.tile_n, s.packs ? x.a.group : 1, s.tile_m);
   const AttentionProblem &p = x.a.p;

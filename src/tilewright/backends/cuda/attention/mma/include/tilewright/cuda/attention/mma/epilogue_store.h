@@ -46,35 +46,35 @@ template <class S, class Config> struct MmaEpilogueStore {
   const MmaWarp<S> &me;
 
   TW_GPU void store_tile(const Softmax (&softmax)[S::R], const float (&o)[S::R][S::warp_columns / 2]) const {
-    float sums[S::R * 2];
+    float accum[S::R * 2];
 #pragma unroll
     for (int i = 0; i < S::R * 2; ++i) {
-      sums[i] = softmax[i / 2].sum[i % 2];
-      sums[i] += lane_xor(sums[i], 1);
-      sums[i] += lane_xor(sums[i], 2);
+      accum[i] = softmax[i / 2].sum[i % 2];
+      accum[i] += lane_xor(accum[i], 1);
+      accum[i] += lane_xor(accum[i], 2);
     }
-    if constexpr (S::WN > 1) add_up(sums);
+    if constexpr (S::WN > 1) add_up(accum);
 #pragma unroll
     for (int r = 0; r < S::R; ++r) {
       const ThreadRows rows = me.rows(x.ws, item, r);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) store_out_row(rows, h, softmax[r].top[h], sums[r * 2 + h], o[r]);
+      for (int h = 0; h < 2; ++h) store_out_row(rows, h, softmax[r].top[h], accum[r * 2 + h], o[r]);
     }
   }
 
  private:
   // Of all warps that share the rows.
-  TW_GPU void add_up(float (&sums)[S::R * 2]) const {
+  TW_GPU void add_up(float (&accum)[S::R * 2]) const {
     block_barrier();
 #pragma unroll
     for (int i = 0; i < S::R * 2; ++i)
-      if (me.lane % 4 == 0) store_shared(shared.met(me.along, me.row() + me.lane / 4 + i * 8), sums[i]);
+      if (me.lane % 4 == 0) store_shared(shared.met(me.along, me.row() + me.lane / 4 + i * 8), accum[i]);
     block_barrier();
 #pragma unroll
     for (int i = 0; i < S::R * 2; ++i) {
-      sums[i] = 0;
+      accum[i] = 0;
 #pragma unroll
-      for (int w = 0; w < S::WN; ++w) sums[i] += load_shared<float>(shared.met(w, me.row() + me.lane / 4 + i * 8));
+      for (int w = 0; w < S::WN; ++w) accum[i] += load_shared<float>(shared.met(w, me.row() + me.lane / 4 + i * 8));
     }
   }
 

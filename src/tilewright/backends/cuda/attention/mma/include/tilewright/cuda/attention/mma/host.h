@@ -11,7 +11,10 @@ template <class Config> struct HostAttentionMma : HostAttentionWs<Config, Attent
   using Like = HostAttentionWs<Config, S>;
   static constexpr int64_t clear_bytes = 0;
 
-  static Answer broken(const Args &) { return {}; }
+  static Answer broken(const Args &x) {
+    if (x.starts_q && !S::PackedRows) return {TW_BAD_ARGS, "rows are packed and the kernel takes none"};
+    return {};
+  }
   static int64_t workspace(const Args &) { return 0; }
   static constexpr LaunchShape shape() { return LaunchShape{unsigned(S::threads), unsigned(S::shared_bytes)}; }
 

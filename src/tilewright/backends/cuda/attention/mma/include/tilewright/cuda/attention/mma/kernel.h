@@ -28,13 +28,13 @@ template <class S, class Config> struct MmaAttender {
 
   TW_GPU void run() {
     const KeyTiles tiles = tiles_of<S>(x.ws, item);
-    if (tiles.count > 0) walk(tiles);
+    if (tiles.count > 0) traversal(tiles);
     MmaEpilogueStore<S, Config>{x, item, shared, me}.store_tile(softmax, o);
   }
 
  private:
   // Tiles of keys, and of values where these are not the same, in turn through the slots.
-  struct Walk {
+  struct Traversal {
     const MmaProducer<S> producer;
     const KeyTiles &tiles;
     int units, unit = 0, slot = 0, next_slot = 0;
@@ -42,7 +42,7 @@ template <class S, class Config> struct MmaAttender {
   TW_GPU bool shares() const { return S::may_share && x.values_in_keys; }
 
   // The unit behind those in flight, of keys or of values; Odd: 1 where it is known to be values, 0 where keys.
-  template <int Odd> TW_GPU void ask(Walk &w, int unit) const {
+  template <int Odd> TW_GPU void ask(Traversal &w, int unit) const {
     if (unit < w.units) {
       char *to = shared.slot(w.next_slot);
       const bool sharing = shares(), values = !sharing && (Odd < 0 ? unit % 2 == 1 : Odd == 1);
@@ -54,7 +54,7 @@ template <class S, class Config> struct MmaAttender {
     w.next_slot = w.next_slot + 1 == S::Slots ? 0 : w.next_slot + 1;
   }
   // The next unit is there, for all; the slot of the one before it is free and filled anew.
-  template <int Odd> TW_GPU const char *arrive(Walk &w) const {
+  template <int Odd> TW_GPU const char *arrive(Traversal &w) const {
     wait_copies<S::Slots - 2>();
     block_barrier();
     ask<(Odd + S::Slots - 1) % 2>(w, w.unit + S::Slots - 1);
@@ -64,9 +64,9 @@ template <class S, class Config> struct MmaAttender {
     return at;
   }
 
-  TW_GPU void walk(const KeyTiles &tiles) {
+  TW_GPU void traversal(const KeyTiles &tiles) {
     const int head = S::Packed ? item.head : x.ws.by_group.quotient(item.head);
-    Walk w{{x, item, head}, tiles, tiles.count * (shares() ? 1 : 2)};
+    Traversal w{{x, item, head}, tiles, tiles.count * (shares() ? 1 : 2)};
 #pragma unroll 1
     for (int unit = 0; unit < S::Slots - 1; ++unit) ask<-1>(w, unit);
     if constexpr (S::scales_rows) carry_scaled_queries<S>(x, item, shared.q(), shared.factors());
@@ -149,14 +149,14 @@ template <class S, class Config> struct MmaAttender {
       const float top = fmaxf(softmax[r].top[h], highest[h]), base = top == no_score() ? 0.0f : top * fold;
       const float factor = exp2_fast(softmax[r].top[h] * fold - base);
       softmax[r].top[h] = top;
-      float sums[2] = {softmax[r].sum[h] * factor, 0};
+      float accum[2] = {softmax[r].sum[h] * factor, 0};
 #pragma unroll
       for (int i = 0; i < S::warp_keys / 4; ++i) {
         float &one = s[i / 2 * 4 + h * 2 + i % 2];
         one = exp2_fast(one * fold - base);
-        sums[i % 2] += one;
+        accum[i % 2] += one;
       }
-      softmax[r].sum[h] = sums[0] + sums[1];
+      softmax[r].sum[h] = accum[0] + accum[1];
 #pragma unroll
       for (int j = 0; j < S::warp_columns / 4; ++j) o[r][j / 2 * 4 + h * 2 + j % 2] *= factor;
     }

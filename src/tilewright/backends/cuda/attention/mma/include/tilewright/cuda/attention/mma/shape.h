@@ -45,8 +45,8 @@ template <class Config> struct AttentionMma {
   static constexpr int R = Config::row_blocks, WM = Config::warps_m, WN = Config::warps_n, Slots = Config::kv_stages;
   static constexpr int warp_rows = 16 * R, BM = warp_rows * WM, BN = Config::tile_n, warp_keys = BN / WN;
   static constexpr int D = Config::head_qk, DV = Config::head_v, warp_columns = DV / WN;
-  static constexpr bool Packed = Config::pack_heads, Dynamic = false, Split = Config::family == AttentionFamily::split,
-                        Paged = Config::pages != AttentionPages::none;
+  static constexpr bool Packed = Config::pack_heads, Dynamic = false, PackedRows = Config::packed,
+                        Split = Config::family == AttentionFamily::split, Paged = Config::pages != AttentionPages::none;
   static constexpr bool Bounded = Config::mask != AttentionMask::none, Sinks = Config::mask == AttentionMask::generic;
   static constexpr bool scored = Config::softcap || Config::bias != AttentionBias::none || Config::masked;
   static constexpr bool narrow = sizeof(KV) == 1;  // fp8: pairs of bytes are spread over two words

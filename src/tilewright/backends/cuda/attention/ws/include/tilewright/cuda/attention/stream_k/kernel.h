@@ -2,7 +2,7 @@
 //
 // Here an item is a head of keys of one sequence, with all rows that read it.  The tiles of keys of a head, of all
 // sequences, are one line, of which every block of that head takes an equal share: so all end together, whatever
-// lengths sequences have and whatever number of items there is.  Heads walk in step, since in memory theirs lie side
+// lengths sequences have and whatever number of items there is.  Heads advance in step, since in memory theirs lie side
 // by side.  Most shares begin and end inside of an item.  Such a piece goes to the workspace, in fp32 with its lse;
 // who is the last to count a piece of an item adds them up, in the order of the keys.
 #pragma once
@@ -20,7 +20,7 @@ struct Piece {
   TW_GPU bool begins() const { return word >> 24 & 1; }
 };
 
-// The items of a block's share, one after another; all 32 lanes of the producer warp walk together.
+// The items of a block's share, one after another; all 32 lanes of the producer warp advance together.
 template <class S> class ShareOrder {
  public:
   TW_GPU explicit ShareOrder(const AttentionWsArgs &args) : x(args), alike(args.items && !args.loose) {
@@ -164,7 +164,7 @@ template <class S, class Config> struct Pieces {
       const FinishedRow done = finished_row<S, Config>(x, rows, softmax, r, dropout, piece.begins());
       const int row = thread / 32 * 16 + thread % 32 / 4 + r * 8;
       if (rows.there[r] && thread % 4 == 0) lse_at(slot)[row] = done.lse;
-      store_out_row<Wide>(o, r, done.factor, rows.there[r] ? sums_at(slot) + row * S::DV : nullptr, int(x.x.head_v));
+      store_out_row<Wide>(o, r, done.factor, rows.there[r] ? accum_at(slot) + row * S::DV : nullptr, int(x.x.head_v));
     }
   }
   // Whether all the others are there.
@@ -197,7 +197,7 @@ template <class S, class Config> struct Pieces {
   TW_GPU int heads() const { return min(x.heads, int(gridDim.x)); }
   // A share has one that an earlier one began at most, and one that it begins itself.
   TW_GPU int slot_of(int share, bool begins) const { return 2 * (share * heads() + item.head) + int(begins); }
-  TW_GPU float *sums_at(int slot) const { return x.parts + int64_t(slot) * x.piece_rows * S::DV; }
+  TW_GPU float *accum_at(int slot) const { return x.parts + int64_t(slot) * x.piece_rows * S::DV; }
   TW_GPU float *lse_at(int slot) const { return x.part_lse + int64_t(slot) * x.piece_rows; }
   TW_GPU static float weight(float lse, float top) {
     return lse == no_score() ? 0.0f : exp2_fast((lse - top) * log2_e);
@@ -224,7 +224,7 @@ template <class S, class Config> struct Pieces {
             const int i = first + n * 128;
             const bool there = i < rows * quads && p + u < piece.pieces() && i % quads * 4 < x.x.head_v;
             lse[n][u] = there ? __ldcg(lse_at(slot) + i / quads) : no_score();
-            four[n][u] = there ? load_through(reinterpret_cast<const float4 *>(sums_at(slot) + i * 4)) : float4{};
+            four[n][u] = there ? load_through(reinterpret_cast<const float4 *>(accum_at(slot) + i * 4)) : float4{};
           }
         }
 #pragma unroll

@@ -47,7 +47,7 @@ inline double step_seconds(const Schedule &s, const Rates &r, int64_t busy) {
   return slower((slower(shared, alone) + r.step) * pace, fetch);
 }
 
-inline double seconds_of_stream_k(const Asked &x, const Traversal &t, int64_t places, double step, double item) {
+inline double seconds_of_stream_k(const Query &x, const Traversal &t, int64_t places, double step, double item) {
   const double items = double(t.items), tiles = items * t.steps;
   const double blocks = faster(double(places), slower(1.0, tiles / least_tiles));
   const double pieces = slower(1.0, blocks / items);
@@ -55,7 +55,7 @@ inline double seconds_of_stream_k(const Asked &x, const Traversal &t, int64_t pl
          x.rate.trip * meeting_trips(x.a.p, x.a.group, pieces);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionProblem &p = x.a.p;
   const Rates &r = x.rate;
   const int64_t places = x.arch.compute_units * s.ctas_per_sm, group = s.packs ? x.a.group : 1;

@@ -14,6 +14,7 @@ template <class Config, class Shape = AttentionWs<Config>> struct HostAttentionW
   static constexpr int64_t clear_bytes = S::Dynamic ? 64 : 0;
 
   static Answer broken(const Args &x) {
+    if (x.starts_q && !S::PackedRows) return {TW_BAD_ARGS, "rows are packed and the kernel takes none"};
     const bool whole = no_rows(x) || x.splits == 1 || !odd(x.o_split, sizeof(typename S::O));
     return whole ? Answer{} : Answer{TW_ALIGNMENT, "parts of the results are not a multiple of 16 bytes apart"};
   }

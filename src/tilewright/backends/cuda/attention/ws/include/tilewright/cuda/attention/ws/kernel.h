@@ -57,7 +57,7 @@ template <class S, class Config> struct Attender {
     const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
     AttentionWork work;
     bool there = take(work);
-    while (there) there = walk(work, dropout);
+    while (there) there = traversal(work, dropout);
   }
 
  private:
@@ -147,7 +147,7 @@ template <class S, class Config> struct Attender {
   }
 
   // An item, and those after it as far as they are streamed; whether there is one more, which is `now` then.
-  TW_GPU bool walk(AttentionWork &now, const Dropout &dropout) {
+  TW_GPU bool traversal(AttentionWork &now, const Dropout &dropout) {
     Softmax softmax;
     Results<S> o;
     Scores<S> s;
@@ -230,6 +230,7 @@ template <class S, class Config> struct Attender {
     shared.full_v(values.stage).wait(values.phase);
     char *v = shared.v(values.stage);
     const int pieces = (S::BN - there) * 8;
+#pragma unroll 1
     for (int i = int(threadIdx.x % 128); i < pieces * S::blocks_v; i += 128)
       *reinterpret_cast<uint4 *>(v + i / pieces * S::BN * 128 + there * 128 + i % pieces * 16) = uint4{0, 0, 0, 0};
     fence_async_proxy();

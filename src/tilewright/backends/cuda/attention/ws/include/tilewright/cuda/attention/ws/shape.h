@@ -25,7 +25,7 @@ struct AttentionWsArgs {
   int left, right;      // of the window
   int row_tiles;        // of the longest sequence
   int together;         // heads of sequences whose keys stay in the second-level cache
-  int items;            // 0: sequences differ, and the device counts
+  int items;            // of stream-K; 0: sequences differ, and the device counts
   int loose;            // behind the last key of a sequence lie other numbers than TMA's zeros
   int page_rows;        // of a box: as many as divide pages and tiles
   unsigned *flags;  // the next item and how many blocks are done, zero before a launch and after it; of stream-K: how
@@ -62,7 +62,8 @@ template <class Config> struct AttentionWs {
                        RowStages = Config::q_stages;
   static constexpr int D = Config::head_qk, DV = Config::head_v;
   static constexpr bool Packed = Config::pack_heads, Dynamic = Config::dynamic, StreamK = Config::stream_k,
-                        Split = Config::family == AttentionFamily::split, Paged = Config::pages != AttentionPages::none;
+                        PackedRows = Config::packed, Split = Config::family == AttentionFamily::split,
+                        Paged = Config::pages != AttentionPages::none;
   static constexpr bool Bounded = Config::mask != AttentionMask::none;   // a window hides keys
   static constexpr bool Sinks = Config::mask == AttentionMask::generic;  // the first keys are always seen
   // Whether something comes between the scale of a score and its exponential.

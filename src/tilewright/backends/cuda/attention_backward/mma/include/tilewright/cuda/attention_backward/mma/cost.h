@@ -8,7 +8,7 @@ namespace selection {
 namespace cuda_attention_backward {
 namespace mma {
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionBackward &a = x.a;
   const AttentionBackwardProblem &p = a.p;
   const Rates &r = x.rate;

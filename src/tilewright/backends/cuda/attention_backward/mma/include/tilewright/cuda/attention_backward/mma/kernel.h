@@ -32,7 +32,7 @@ template <class S, class Config, bool Rows> struct MmaBackward {
       if (x.left < backward_unbounded && !(S::Sinks && key < int(x.x.sink_keys)))
         high = min(high, min(key + S::own, h.keys) - h.shift + x.left);
     }
-    if (low < high) walk(low / S::met, (high + S::met - 1) / S::met, head_kv, dk, dv);
+    if (low < high) traversal(low / S::met, (high + S::met - 1) / S::met, head_kv, dk, dv);
     store_tile(dv, 1.0f, x.x.dv, x.x.dv_strides, int(x.x.head_v), head_kv, h.first_key, h.keys,
                x.x.starts_k ? h.keys : int(x.x.keys), S::columns_v);
     store_tile(dk, x.scale, x.x.dk, x.x.dk_strides, int(x.x.head_qk), head_kv, h.first_key, h.keys,
@@ -48,20 +48,20 @@ template <class S, class Config, bool Rows> struct MmaBackward {
       if (x.right < backward_unbounded) high = min(high, last + h.shift + x.right + 1);
       if (x.left < backward_unbounded && !S::Sinks) low = max(0, first + h.shift - x.left);
     }
-    if (low < high) walk(low / S::met, (high + S::met - 1) / S::met, head_kv, dq, none);
+    if (low < high) traversal(low / S::met, (high + S::met - 1) / S::met, head_kv, dq, none);
     store_tile(dq, x.scale, x.x.dq, x.x.dq_strides, int(x.x.head_qk), h.head, h.first_row, h.rows,
                x.x.starts_q ? h.rows : int(x.x.rows), S::columns);
   }
 
  private:
-  template <int Count> TW_GPU static void zero(float (&sums)[Count]) {
+  template <int Count> TW_GPU static void zero(float (&accum)[Count]) {
 #pragma unroll
-    for (int i = 0; i < Count; ++i) sums[i] = 0;
+    for (int i = 0; i < Count; ++i) accum[i] = 0;
   }
 
   // Tiles that are met from `begin` to `end`, of every query head where keys are owned.  `first` is dq or dk.
   template <int Values>
-  TW_GPU void walk(int begin, int end, int head_kv, float (&first)[S::columns / 2], float (&values)[Values]) {
+  TW_GPU void traversal(int begin, int end, int head_kv, float (&first)[S::columns / 2], float (&values)[Values]) {
     const int heads = Rows ? 1 : x.group, each = end - begin, all = each * heads;
     const Dropout dropout = Config::dropout ? dropout_of(x.x) : Dropout{};
     if (Rows) own_numbers();
@@ -203,7 +203,7 @@ template <class S, class Config, bool Rows> struct MmaBackward {
       atomicAdd(static_cast<float *>(x.x.dalibi) + h.sequence * x.x.dalibi_batch + h.head * x.x.dalibi_head, slopes);
   }
   // The warp's columns of its lines; those behind a sequence's last that memory has room for are 0.
-  template <int Count> TW_GPU void store_tile(const float (&sums)[Count], float factor, void *base,
+  template <int Count> TW_GPU void store_tile(const float (&accum)[Count], float factor, void *base,
                                               const tw_attention_strides &strides, int columns, int head, int first,
                                               int count, int room, int width) const {
 #pragma unroll
@@ -215,7 +215,7 @@ template <class S, class Config, bool Rows> struct MmaBackward {
 #pragma unroll
       for (int i = 0; i < Count / 2; ++i) {
         const int column = share * width + i / 2 * 8 + lane % 4 * 2 + i % 2;
-        if (column < columns) round_to(at < count ? sums[i / 2 * 4 + r * 2 + i % 2] * factor : 0.0f, to[column]);
+        if (column < columns) round_to(at < count ? accum[i / 2 * 4 + r * 2 + i % 2] * factor : 0.0f, to[column]);
       }
     }
   }

@@ -70,14 +70,14 @@ TW_GPU void multiply_lines(float (&s)[Lines / 2], const char *a, int a_pitch, co
 }
 // 16 lines of weights of 16 others times these, on top of what was there.
 template <class T, int Columns>
-TW_GPU void add_lines(float (&sums)[Columns / 2], const uint32_t (&weights)[4], const char *lines, int pitch) {
+TW_GPU void add_lines(float (&accum)[Columns / 2], const uint32_t (&weights)[4], const char *lines, int pitch) {
   const int lane = thread_index() % 32;
 #pragma unroll
   for (int j = 0; j < Columns / 16; ++j) {
     uint32_t b[4];
     load_matrices_transposed(b, lines + lane % 16 * pitch + j * 32 + lane / 16 * 16);
-    mma(sums + j * 8, weights, b, T{}, T{});
-    mma(sums + j * 8 + 4, weights, b + 2, T{}, T{});
+    mma(accum + j * 8, weights, b, T{}, T{});
+    mma(accum + j * 8 + 4, weights, b + 2, T{}, T{});
   }
 }
 

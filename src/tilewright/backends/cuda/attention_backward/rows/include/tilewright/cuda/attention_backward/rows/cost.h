@@ -8,7 +8,7 @@ namespace selection {
 namespace cuda_attention_backward {
 namespace rows {
 
-inline double seconds(const Schedule &, const Asked &x) { return x.rate.start + double(x.a.moved) / x.rate.memory; }
+inline double seconds(const Schedule &, const Query &x) { return x.rate.start + double(x.a.moved) / x.rate.memory; }
 
 }  // namespace rows
 }  // namespace cuda_attention_backward

@@ -25,11 +25,11 @@ template <class S, int D> TW_GPU void multiply_rows(BackwardScores<S> &s, const 
                                            at_r + i / 4 * (S::BM * 128 / 16) + i % 4 * 2, i > 0);
 }
 // Weights of 64 keys, rows along k, times these rows: on top of what was there.
-template <class S, int D> TW_GPU void add_rows(float (&sums)[D / 2], BackwardWeights<S> &weights, const char *rows) {
+template <class S, int D> TW_GPU void add_rows(float (&accum)[D / 2], BackwardWeights<S> &weights, const char *rows) {
   const uint64_t at = operand(rows, 1024, S::BM * 128);
 #pragma unroll
   for (int i = 0; i < S::BM / 16; ++i)
-    WgmmaRegisters<D, typename S::T, 1>::run(sums, weights[i], at + i * (16 * 128 / 16), 1);
+    WgmmaRegisters<D, typename S::T, 1>::run(accum, weights[i], at + i * (16 * 128 / 16), 1);
 }
 // 64 elements of dq, transposed: keys of both warpgroups along k.
 template <class S> TW_GPU void multiply_dq(BackwardDq<S> &dq, const char *keys, const char *scores) {

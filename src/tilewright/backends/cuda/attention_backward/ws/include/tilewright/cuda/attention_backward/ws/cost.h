@@ -31,7 +31,7 @@ inline double all_steps(const AttentionBackward &a, double keys, double rows) {
   return double(p.batch) * double(p.heads_q) * ceil(double(p.seqlen_q) / rows) * ceil(double(p.seqlen_k) / keys);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionBackward &a = x.a;
   const AttentionBackwardProblem &p = a.p;
   const Rates &r = x.rate;

@@ -48,16 +48,16 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
   static Sizes key_sizes(const Args &x) {
     return x.starts_k ? Sizes{x.total_keys, x.heads_kv, 1} : Sizes{x.keys, x.heads_kv, x.batch};
   }
-  static int64_t sums_rows(const Args &x) {
+  static int64_t accum_rows(const Args &x) {
     return x.starts_q ? (x.total_rows / prepared_rows + (x.batch > 1 ? x.batch : 1)) * prepared_rows
                       : prepared_end(x.rows);
   }
 
   static int clear(const Args &x, const Loaded::Place &place, void *workspace, void *stream) {
-    const int64_t rows = sums_rows(x), outer = x.starts_q ? 1 : x.batch;
+    const int64_t rows = accum_rows(x), outer = x.starts_q ? 1 : x.batch;
     const int64_t floats = x.dq_cleared ? 0 : outer * x.heads_q * rows * x.head_qk;  // no gaps between accumulators
     BackwardClearArgs c{x.dq, workspace, floats / 4, turns_bytes(x) / 16, added_of<Config>(x)};
-    const int64_t words = c.sums_words + c.turns_words + c.added.entries();
+    const int64_t words = c.accum_words + c.turns_words + c.added.entries();
     if (words == 0) return TW_OK;
     const int64_t most = int64_t(place.multiprocessors) * 8, wanted = ceil_div(words, backward_clear_threads);
     const LaunchShape like{unsigned(backward_clear_threads), 0, 1, false, true};
@@ -110,8 +110,8 @@ template <class Config, class Shape = AttentionBackwardWs<Config>> struct HostAt
     if (n.rows == 0) return 0;  // no row is brought
     if (int error = known<T>().get(key(x.q, x.head_qk, n, x.q_strides, S::BM), maps[0])) return error;
     if (int error = known<T>().get(key(x.dout, x.head_v, n, x.dout_strides, S::BM), maps[3])) return error;
-    const Sizes sums{sums_rows(x), x.heads_q, n.outer};
-    return known<float>().get(key(x.dq, x.head_qk, sums, x.dq_strides, S::dq_rows), maps[4]);
+    const Sizes accum{accum_rows(x), x.heads_q, n.outer};
+    return known<float>().get(key(x.dq, x.head_qk, accum, x.dq_strides, S::dq_rows), maps[4]);
   }
   template <class E> static KnownMaps<RowsMap<E>> &known() {
     static KnownMaps<RowsMap<E>> maps;

@@ -21,7 +21,7 @@ template <class T> struct BackwardLeft<true, T> {
 // Rows of a tile of keys: dk or dv.  Those behind a sequence's last key that memory has room for are 0, as their accumulators are.
 // A split's are fp32 accumulators, as many heads of them as there are splits; nobody reads those behind the last key.  `before`:
 // columns of the head that are left elsewhere.
-template <class S, int D> TW_GPU void store_keys(const float (&sums)[D / 2], float factor, void *base,
+template <class S, int D> TW_GPU void store_keys(const float (&accum)[D / 2], float factor, void *base,
                                                  const tw_attention_strides &strides, int columns,
                                                  const AttentionBackwardWsArgs &x, const BackwardItem &item, int who,
                                                  int before = 0) {
@@ -37,7 +37,7 @@ template <class S, int D> TW_GPU void store_keys(const float (&sums)[D / 2], flo
     if (key < room)
       to = static_cast<To *>(base) + item.sequence * strides.batch + (first + key) * strides.row + head * strides.head +
            before;
-    store_row<D, To>(sums, r, key < item.keys ? (S::Shares ? 1.0f : factor) : 0.0f, to, columns - before);
+    store_row<D, To>(accum, r, key < item.keys ? (S::Shares ? 1.0f : factor) : 0.0f, to, columns - before);
   }
 }
 // Rows of packed keys that no sequence has.
@@ -55,14 +55,15 @@ template <class S> TW_GPU void clear_unused(const AttentionBackwardWsArgs &x, co
 }
 
 // A warpgroup's accumulators of its keys; the wide ones have columns of their own (wide/kernel.h).
-template <class S, int Size>
-TW_GPU void store_accumulators(const float (&sums)[Size], float factor, void *base, const tw_attention_strides &strides,
-                               int columns, const AttentionBackwardWsArgs &x, const BackwardItem &item, int who) {
-  store_keys<S, 2 * Size>(sums, factor, base, strides, columns, x, item, who);
+template <class S, int Size> TW_GPU void store_accumulators(const float (&accum)[Size], float factor, void *base,
+                                                            const tw_attention_strides &strides, int columns,
+                                                            const AttentionBackwardWsArgs &x, const BackwardItem &item,
+                                                            int who) {
+  store_keys<S, 2 * Size>(accum, factor, base, strides, columns, x, item, who);
 }
-template <int Size> TW_GPU void make_zero(float (&sums)[Size]) {
+template <int Size> TW_GPU void make_zero(float (&accum)[Size]) {
 #pragma unroll
-  for (int i = 0; i < Size; ++i) sums[i] = 0;
+  for (int i = 0; i < Size; ++i) accum[i] = 0;
 }
 
 template <class S, class Multiplier>

@@ -9,7 +9,7 @@ namespace cuda_conv {
 namespace depthwise {
 
 // The slower of memory and multiply-adds.  Strips reach over edges, rows are read again, and threads must be enough.
-inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
+inline double seconds_as_laid_out(const Schedule &s, const Query &x) {
   constexpr double strips_rate = 0.7;  // of memory's rate that strips of pixels reach: each thread waits for its own
   constexpr double tap = 3.0;          // how much longer a multiply-add takes where nothing slides
   constexpr double rolled = 0.8;       // and how much of it where a row is read once
@@ -35,8 +35,8 @@ inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
   return r.start + body * longer + (weight ? r.add_start : 0.0);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
-  return seconds_in_copies(s.copies, needs, x, [&](const Asked &laid_out) { return seconds_as_laid_out(s, laid_out); });
+inline double seconds(const Schedule &s, const Query &x) {
+  return seconds_in_copies(s.copies, needs, x, [&](const Query &laid_out) { return seconds_as_laid_out(s, laid_out); });
 }
 
 }  // namespace depthwise

@@ -44,15 +44,15 @@ template <class Config> TW_GPU void depthwise_pixels(const DepthwiseArgs &x) {
 }
 
 // Blocks are blocks of channels, then rows of taps (rolled: planes of them), then splits of the strips.
-template <bool Rolled, class Config> struct depthwise_sums {
+template <bool Rolled, class Config> struct depthwise_accum {
   using type = DepthwiseWeights<Config>;
 };
-template <class Config> struct depthwise_sums<true, Config> {
+template <class Config> struct depthwise_accum<true, Config> {
   using type = RollWeights<Config>;
 };
 template <class Config> TW_GPU void depthwise_weights(const DepthwiseArgs &x) {
   using G = Depthwise<Config>;
-  using Weights = typename depthwise_sums<(G::TH > 0), Config>::type;
+  using Weights = typename depthwise_accum<(G::TH > 0), Config>::type;
   constexpr int high = Weights::high;  // rows of taps of a thread
   const int lines = x.window[1] / high * x.window[2];
   const int all = blockIdx.x / x.blocks, block = blockIdx.x - all * x.blocks, part = all / lines;
@@ -73,7 +73,7 @@ template <class Config> TW_GPU void depthwise_weights(const DepthwiseArgs &x) {
     for (int k = 0; k < G::KW; ++k)
 #pragma unroll
       for (int i = 0; i < G::V; ++i)
-        if (here) staging[(k * slots + slot) * row + vec * G::V + i] = weights.sums[h][k][i];
+        if (here) staging[(k * slots + slot) * row + vec * G::V + i] = weights.accum[h][k][i];
     __syncthreads();
     for (int at = threadIdx.x; at < G::KW * row; at += G::threads) {
       const int k = at / row, c = at - k * row;

@@ -18,7 +18,7 @@ template <class Config> struct RollPixels {
   using T = typename Config::A;
   using Line = Row<T, G::V, G::reach>;
   using Weights = Some<float, G::V>;
-  float sums[G::KW][G::TW][G::V] = {};
+  float accum[G::KW][G::TW][G::V] = {};
 
   // A row of pixels; `first` is the row of results that is done with it, of those from 0 to `count`.
   TW_GPU void add(const Line &line, const float *taps, int row, int first, int count) {
@@ -36,7 +36,7 @@ template <class Config> struct RollPixels {
 #pragma unroll
         for (int t = 0; t < G::TW; ++t)
 #pragma unroll
-          for (int i = 0; i < G::V; ++i) sums[s][t][i] = fmaf(v[t + k][i], weights[k].v[i], sums[s][t][i]);
+          for (int i = 0; i < G::V; ++i) accum[s][t][i] = fmaf(v[t + k][i], weights[k].v[i], accum[s][t][i]);
     }
   }
   TW_GPU void roll() {
@@ -45,7 +45,7 @@ template <class Config> struct RollPixels {
 #pragma unroll
       for (int t = 0; t < G::TW; ++t)
 #pragma unroll
-        for (int i = 0; i < G::V; ++i) sums[s][t][i] = s + 1 < G::KW ? sums[s + 1 < G::KW ? s + 1 : s][t][i] : 0.0f;
+        for (int i = 0; i < G::V; ++i) accum[s][t][i] = s + 1 < G::KW ? accum[s + 1 < G::KW ? s + 1 : s][t][i] : 0.0f;
   }
 };
 
@@ -76,7 +76,7 @@ template <class Config> TW_GPU void roll_pixels(const DepthwisePixels<Config> &p
       if (t + 1 < count + G::KW - 1 || !last) fetch(next, last ? t + 1 : t, last ? 0 : kd + 1);
       if (t >= low && t < high) window.add(line, p.taps + kd * G::KW * G::KW * p.row, p.row, t - (G::KW - 1), count);
     }
-    if (t >= G::KW - 1) p.store_tile(window.sums[0], s, s.h + t - (G::KW - 1));
+    if (t >= G::KW - 1) p.store_tile(window.accum[0], s, s.h + t - (G::KW - 1));
     window.roll();
   }
 }
@@ -90,7 +90,7 @@ template <class Config> struct RollWeights {
   using Below = Row<T, G::V, G::TW>;
   const DepthwiseArgs &x;
   int plane, line, channel;
-  float sums[high][G::KW][G::V] = {};
+  float accum[high][G::KW][G::V] = {};
 
   TW_GPU void all(long long at, long long step) {
     for (; at < x.work; at += step) strip(Strip<G>(x, at));
@@ -138,7 +138,7 @@ template <class Config> struct RollWeights {
 #pragma unroll
         for (int k = 0; k < G::KW; ++k)
 #pragma unroll
-          for (int i = 0; i < G::V; ++i) sums[kh][k][i] = fmaf(v[t + k][i], y[i], sums[kh][k][i]);
+          for (int i = 0; i < G::V; ++i) accum[kh][k][i] = fmaf(v[t + k][i], y[i], accum[kh][k][i]);
       }
     }
   }

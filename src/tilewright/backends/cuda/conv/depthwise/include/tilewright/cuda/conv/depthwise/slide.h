@@ -17,7 +17,7 @@ template <class Config> struct DepthwisePixels {
   long long channel;
 
   // One row of the window over a strip.
-  TW_GPU void slide(float (&sums)[G::TW][G::V], const Line &line, const float *of) const {
+  TW_GPU void slide(float (&accum)[G::TW][G::V], const Line &line, const float *of) const {
     Weights weights[G::KW > 0 ? G::KW : 1];
 #pragma unroll
     for (int k = 0; k < G::KW; ++k) weights[k] = *reinterpret_cast<const Weights *>(of + k * row);
@@ -30,12 +30,12 @@ template <class Config> struct DepthwisePixels {
         const int k = j - t * G::SW;
         if (k < 0 || k >= G::KW) continue;
 #pragma unroll
-        for (int i = 0; i < G::V; ++i) sums[t][i] = fmaf(v[i], weights[k].v[i], sums[t][i]);
+        for (int i = 0; i < G::V; ++i) accum[t][i] = fmaf(v[i], weights[k].v[i], accum[t][i]);
       }
     }
   }
   // The same of any width, stride and dilation, a tap at a time; the pixels of several are under way together.
-  TW_GPU void gather(float (&sums)[G::TW][G::V], const T *from, int w, const float *of) const {
+  TW_GPU void gather(float (&accum)[G::TW][G::V], const T *from, int w, const float *of) const {
     constexpr int batch = 4;
 #pragma unroll 1
     for (int first = 0; first < x.window[0]; first += batch) {
@@ -56,7 +56,7 @@ template <class Config> struct DepthwisePixels {
           float v[G::V];
           pixels[k][t].widen(v);
 #pragma unroll
-          for (int i = 0; i < G::V; ++i) sums[t][i] = fmaf(v[i], weights.v[i], sums[t][i]);
+          for (int i = 0; i < G::V; ++i) accum[t][i] = fmaf(v[i], weights.v[i], accum[t][i]);
         }
       }
     }
@@ -86,7 +86,7 @@ template <class Config> struct DepthwisePixels {
     }
   };
   TW_GPU void strip(const Strip<G> &s) const {
-    float sums[G::TW][G::V] = {};
+    float accum[G::TW][G::V] = {};
     const T *from = static_cast<const T *>(x.from) + s.image * x.from_apart[3] + channel;
     Rows rows{*this, s, from};
     if constexpr (G::KW > 0) {
@@ -100,26 +100,26 @@ template <class Config> struct DepthwisePixels {
         const float *of = rows.of;
         more = rows.next();
         if (more) b.load(rows.line, apart, there);
-        slide(sums, a, of);
+        slide(accum, a, of);
         if (!more) break;
         of = rows.of;
         more = rows.next();
         if (more) a.load(rows.line, apart, there);
-        slide(sums, b, of);
+        slide(accum, b, of);
       }
     } else {
-      while (rows.next()) gather(sums, rows.line, s.w, rows.of);
+      while (rows.next()) gather(accum, rows.line, s.w, rows.of);
     }
-    store_tile(sums, s, s.h);
+    store_tile(accum, s, s.h);
   }
   // The results of a strip of row h.
-  TW_GPU void store_tile(const float (&sums)[G::TW][G::V], const Strip<G> &s, int h) const {
+  TW_GPU void store_tile(const float (&accum)[G::TW][G::V], const Strip<G> &s, int h) const {
     const Finish<Config> finish(x.finish);
     C *to = static_cast<C *>(x.to) + s.image * x.to_apart[3] + s.d * x.to_apart[2] + h * x.to_apart[1] + channel;
     const long long pixel = (((long long)s.image * x.out[2] + s.d) * x.out[1] + h) * x.out[0] + s.w;
 #pragma unroll
     for (int t = 0; t < G::TW; ++t)
-      if (s.w + t < x.out[0]) finish.store(sums[t], G::V, 0, pixel + t, channel, to + (s.w + t) * x.to_apart[0]);
+      if (s.w + t < x.out[0]) finish.store(accum[t], G::V, 0, pixel + t, channel, to + (s.w + t) * x.to_apart[0]);
   }
 };
 
@@ -135,7 +135,7 @@ template <class Config> struct DepthwiseWeights {
   static constexpr int high = 1;
   const DepthwiseArgs &x;
   int plane, line, channel;
-  float sums[high][G::KW][G::V] = {};
+  float accum[high][G::KW][G::V] = {};
 
   // False: the row of taps meets nothing there.
   TW_GPU bool load(Read &to, const Strip<G> &s) const {
@@ -162,7 +162,7 @@ template <class Config> struct DepthwiseWeights {
         const int k = j - t * G::SW;
         if (k < 0 || k >= G::KW) continue;
 #pragma unroll
-        for (int i = 0; i < G::V; ++i) sums[0][k][i] = fmaf(v[i], given[t][i], sums[0][k][i]);
+        for (int i = 0; i < G::V; ++i) accum[0][k][i] = fmaf(v[i], given[t][i], accum[0][k][i]);
       }
     }
   }

@@ -9,7 +9,7 @@ namespace cuda_conv {
 namespace depthwise_mma {
 
 // Whole rows of images, in tiles that overlap by the rows of the window; products hide behind their reads.
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const Rates &r = x.rate;
   if (c.p.batch == 0) return r.start;

@@ -76,7 +76,7 @@ struct DepthwiseMmaRow {
 template <class Config> struct DepthwiseMmaAccumulators {
   using G = DepthwiseMma<Config>;
   using T = typename Config::A;
-  float sums[8][4] = {};
+  float accum[8][4] = {};
   int x_first, x_second, y_first, y_second, next;
 
   // Swizzles go by the number of a pixel over 2: rows of x are 4 more than whole 8s, so that it depends on the lane only.
@@ -102,7 +102,7 @@ template <class Config> struct DepthwiseMmaAccumulators {
 #pragma unroll
       for (int c = 0; c < 8; ++c) {
         const uint32_t a[4] = {upper.words[c][0], lower.words[c][0], upper.words[c][1], lower.words[c][1]};
-        mma(sums[c], a, pixels.words[c], T{}, T{});
+        mma(accum[c], a, pixels.words[c], T{}, T{});
       }
     }
     next = unit - units;
@@ -131,7 +131,7 @@ template <class Config> TW_GPU void sum_depthwise_mma(const DepthwiseMmaArgs &x,
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       *reinterpret_cast<float2 *>(&staging[(((warp * 8 + c) * 2 + half) * 8 + lane / 4) * 8 + lane % 4 * 2]) = {
-          mine.sums[c][half * 2], mine.sums[c][half * 2 + 1]};
+          mine.accum[c][half * 2], mine.accum[c][half * 2 + 1]};
   named_barrier(1, G::working);
   const int plane = x.window_h * x.window_w, first = block * G::Channels;
   for (int at = threadIdx.x; at < plane * G::Channels; at += G::working) {

@@ -9,7 +9,7 @@ namespace cuda_conv {
 namespace depthwise_tile {
 
 // Units reach over edges, and so do tiles' channels.
-inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
+inline double seconds_as_laid_out(const Schedule &s, const Query &x) {
   constexpr double beside = 0.3;  // of what is hidden behind the longer of multiplications and memory
   const Conv &c = x.c;
   const ConvProblem &p = c.p;
@@ -28,8 +28,8 @@ inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
   return r.start + slower(multiply, moved) + beside * faster(multiply, moved) + sums;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
-  return seconds_in_copies(s.copies, needs, x, [&](const Asked &laid_out) { return seconds_as_laid_out(s, laid_out); });
+inline double seconds(const Schedule &s, const Query &x) {
+  return seconds_in_copies(s.copies, needs, x, [&](const Query &laid_out) { return seconds_as_laid_out(s, laid_out); });
 }
 
 }  // namespace depthwise_tile

@@ -128,7 +128,7 @@ template <class Config> struct TilePixels {
   int channel;
   bool alike;              // D tensors are the same for all pixels,
   D same[most_d][2] = {};  // and these of this lane's channels, as they come: nobody waits for them before the end
-  float sums[G::TH * G::Up][G::TW * G::Up][2];
+  float accum[G::TH * G::Up][G::TW * G::Up][2];
 
   // What is the same for all units.
   TW_GPU TilePixels(const DepthwiseTileArgs &args, const float *of, int first, bool inside)
@@ -152,7 +152,7 @@ template <class Config> struct TilePixels {
 #pragma unroll
       for (int i = 0; i < G::TH * G::Up; ++i)
 #pragma unroll
-        for (int t = 0; t < G::TW * G::Up; ++t) sums[i][t][c] = first;
+        for (int t = 0; t < G::TW * G::Up; ++t) accum[i][t][c] = first;
     }
     const int row = x.row * G::pixel;
     if constexpr (G::Up > 1) {
@@ -180,8 +180,8 @@ template <class Config> struct TilePixels {
           const Weights w = *reinterpret_cast<const Weights *>(taps + (high * G::K + k) * G::Channels);
 #pragma unroll
           for (int t = 0; t < G::TW; ++t) {
-            sums[i][t * 2 + side][0] = fmaf(line.v[t + at][0], w.v[0], sums[i][t * 2 + side][0]);
-            sums[i][t * 2 + side][1] = fmaf(line.v[t + at][1], w.v[1], sums[i][t * 2 + side][1]);
+            accum[i][t * 2 + side][0] = fmaf(line.v[t + at][0], w.v[0], accum[i][t * 2 + side][0]);
+            accum[i][t * 2 + side][1] = fmaf(line.v[t + at][1], w.v[1], accum[i][t * 2 + side][1]);
           }
         }
       }
@@ -201,8 +201,8 @@ template <class Config> struct TilePixels {
           const Weights w = *reinterpret_cast<const Weights *>(of + (high * G::K + k) * G::Channels);
 #pragma unroll
           for (int t = 0; t < G::TW; ++t) {
-            sums[i][t][0] = fmaf(line.v[t * G::S + k * G::D][0], w.v[0], sums[i][t][0]);
-            sums[i][t][1] = fmaf(line.v[t * G::S + k * G::D][1], w.v[1], sums[i][t][1]);
+            accum[i][t][0] = fmaf(line.v[t * G::S + k * G::D][0], w.v[0], accum[i][t][0]);
+            accum[i][t][1] = fmaf(line.v[t * G::S + k * G::D][1], w.v[1], accum[i][t][1]);
           }
         }
       }
@@ -227,7 +227,7 @@ template <class Config> struct TilePixels {
 #pragma unroll
       for (int t = 0; t < G::TW * G::Up; ++t) {
         if (first + t >= x.out[0]) break;
-        store<General>(to + t * x.to_apart[0], sums[i][t], pixel + t);
+        store<General>(to + t * x.to_apart[0], accum[i][t], pixel + t);
       }
     }
   }
@@ -239,10 +239,10 @@ template <class Config> struct TilePixels {
       for (int t = 0; t < G::TW * G::Up; ++t)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          float v = sums[i][t][c];
+          float v = accum[i][t][c];
 #pragma unroll
           for (int d = 0; d < Config::num_d && !begins; ++d) v = Finish<Config>::combine(v, to_float(same[d][c]));
-          sums[i][t][c] = rounded_up ? v : activate<Config::epilogue>(v);
+          accum[i][t][c] = rounded_up ? v : activate<Config::epilogue>(v);
         }
   }
   template <bool General> TW_GPU void store(C *to, const float (&v)[2], long long pixel) const {
@@ -309,11 +309,66 @@ TW_GPU void tile_pixels(const DepthwiseTileArgs &x, const TileMemory<Config> &sh
   }
 }
 
-// backward_weight: the accumulators of a plane of taps.
+// backward_weight: a unit's products of x and y are added to the accumulators of a plane of taps.
+template <class Config> TW_GPU void add_unit(const char *from, int row, const char *of_y, int row_of_y,
+                                             float (&accum)[DepthwiseTile<Config>::K][DepthwiseTile<Config>::K][2]) {
+  using G = DepthwiseTile<Config>;
+  float y[G::TH][G::TW][2];
+#pragma unroll
+  for (int i = 0; i < G::TH; ++i) {
+    const TileLine<Config, G::TW> read(of_y + i * row_of_y);
+#pragma unroll
+    for (int t = 0; t < G::TW; ++t) y[i][t][0] = read.v[t][0], y[i][t][1] = read.v[t][1];
+  }
+#pragma unroll
+  for (int r = 0; r < G::high; ++r) {
+    const TileLine<Config, G::reach> read(from + r * row);
+#pragma unroll
+    for (int i = 0; i < G::TH; ++i) {
+      const int high = (r - i * G::S) / G::D;
+      if (r < i * G::S || high * G::D != r - i * G::S || high >= G::K) continue;
+#pragma unroll
+      for (int t = 0; t < G::TW; ++t)
+#pragma unroll
+        for (int k = 0; k < G::K; ++k) {
+          accum[high][k][0] = fmaf(read.v[t * G::S + k * G::D][0], y[i][t][0], accum[high][k][0]);
+          accum[high][k][1] = fmaf(read.v[t * G::S + k * G::D][1], y[i][t][1], accum[high][k][1]);
+        }
+    }
+  }
+}
+
+// The accumulators of all threads of a channel are added through shared memory, and leave as one of the splits.
+template <class Config>
+TW_GPU void reduce_weights(const DepthwiseTileArgs &x, const TileMemory<Config> &shared, const TileUnits<Config> &units,
+                           const float (&accum)[DepthwiseTile<Config>::K][DepthwiseTile<Config>::K][2], int block,
+                           int part, int plane) {
+  using G = DepthwiseTile<Config>;
+  float *staging = reinterpret_cast<float *>(shared.stages);
+  const int slot = units.warp * G::each + units.lane / G::Lanes, first = block * G::Channels;
+  const int mine = units.lane % G::Lanes * 2;
+#pragma unroll
+  for (int h = 0; h < G::K; ++h)
+#pragma unroll
+    for (int k = 0; k < G::K; ++k)
+      *reinterpret_cast<Some<float, 2> *>(&staging[((h * G::K + k) * G::slots + slot) * G::Channels + mine]) = {
+          {accum[h][k][0], accum[h][k][1]}};
+  named_barrier(1, G::working);
+  for (int at = threadIdx.x; at < G::K * G::K * G::Channels; at += G::working) {
+    const int tap = at / G::Channels, c = at % G::Channels;
+    if (first + c >= x.channels) continue;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < G::slots; ++i) sum += staging[(tap * G::slots + i) * G::Channels + c];
+    x.partial[((long long)part * x.taps + plane * G::K * G::K + tap) * x.channels + first + c] = sum;
+  }
+}
+
+// backward_weight: one plane of taps, over the tiles of one split.
 template <class Config>
 TW_GPU void tile_weights(const DepthwiseTileArgs &x, const TileMemory<Config> &shared, int block, int part, int plane) {
   using G = DepthwiseTile<Config>;
-  float sums[G::K][G::K][2] = {};
+  float accum[G::K][G::K][2] = {};
   TileUnits<Config> units(x);
   const int mine = units.lane % G::Lanes * 2, row = x.row * G::pixel, row_of_y = x.row_of_y * G::pixel;
   TileRing ring;
@@ -327,51 +382,13 @@ TW_GPU void tile_weights(const DepthwiseTileArgs &x, const TileMemory<Config> &s
         if (!there) return;
         const char *from = stage + (line * G::S * x.row + strip * G::TW * G::S) * G::pixel;
         const char *of_y = stage + shared.x_bytes + line * row_of_y + strip * G::TW * G::pixel;
-        float y[G::TH][G::TW][2];
-#pragma unroll
-        for (int i = 0; i < G::TH; ++i) {
-          const TileLine<Config, G::TW> read(of_y + i * row_of_y);
-#pragma unroll
-          for (int t = 0; t < G::TW; ++t) y[i][t][0] = read.v[t][0], y[i][t][1] = read.v[t][1];
-        }
-#pragma unroll
-        for (int r = 0; r < G::high; ++r) {
-          const TileLine<Config, G::reach> read(from + r * row);
-#pragma unroll
-          for (int i = 0; i < G::TH; ++i) {
-            const int high = (r - i * G::S) / G::D;
-            if (r < i * G::S || high * G::D != r - i * G::S || high >= G::K) continue;
-#pragma unroll
-            for (int t = 0; t < G::TW; ++t)
-#pragma unroll
-              for (int k = 0; k < G::K; ++k) {
-                sums[high][k][0] = fmaf(read.v[t * G::S + k * G::D][0], y[i][t][0], sums[high][k][0]);
-                sums[high][k][1] = fmaf(read.v[t * G::S + k * G::D][1], y[i][t][1], sums[high][k][1]);
-              }
-          }
-        }
+        add_unit<Config>(from, row, of_y, row_of_y, accum);
       });
     __syncwarp();
     if (units.lane == 0) shared.empty[ring.stage].arrive();
   }
   named_barrier(1, G::working);  // nobody reads tiles any more
-  float *staging = reinterpret_cast<float *>(shared.stages);
-  const int slot = units.warp * G::each + units.lane / G::Lanes, first = block * G::Channels;
-#pragma unroll
-  for (int h = 0; h < G::K; ++h)
-#pragma unroll
-    for (int k = 0; k < G::K; ++k)
-      *reinterpret_cast<Some<float, 2> *>(&staging[((h * G::K + k) * G::slots + slot) * G::Channels + mine]) = {
-          {sums[h][k][0], sums[h][k][1]}};
-  named_barrier(1, G::working);
-  for (int at = threadIdx.x; at < G::K * G::K * G::Channels; at += G::working) {
-    const int tap = at / G::Channels, c = at % G::Channels;
-    if (first + c >= x.channels) continue;
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < G::slots; ++i) sum += staging[(tap * G::slots + i) * G::Channels + c];
-    x.partial[((long long)part * x.taps + plane * G::K * G::K + tap) * x.channels + first + c] = sum;
-  }
+  reduce_weights<Config>(x, shared, units, accum, block, part, plane);
 }
 
 template <class Config>

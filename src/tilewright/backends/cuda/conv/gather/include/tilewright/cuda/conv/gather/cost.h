@@ -25,7 +25,7 @@ struct Side {
   bool single() const { return vector * size < 4; }  // element by element, which no copy can
   bool held() const { return single() || (size == 4 && along_k && vector > 1); }
   // Instructions that its pieces take.
-  double asked() const {
+  double query() const {
     const double each = single() ? 14.0 : held() ? 40.0 : 26.0;
     return double(lines * deep) / double(single() ? 1 : vector) * each;
   }
@@ -55,7 +55,7 @@ inline bool stores_words(const Conv &c) {
 }
 
 // The slowest of multiplying, asking for pieces, and memory, all of the busiest multiprocessor.
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const GatherRates &r = x.rate.gather;
   const int64_t m = s.tile_m, n = s.tile_n, k = s.tile_k, size = c.p.size, units = x.arch.compute_units;
@@ -67,9 +67,9 @@ inline double seconds(const Schedule &s, const Asked &x) {
   const int64_t steps = larger(1, ceil_div(deep, k)), parts = parts_of_k(x.rate.gemm, s, c, whole, steps, units);
   const Side a{size, m, k, s.vector_a, s.along_a != 0}, b{size, n, k, s.vector_b, s.along_b != 0};
   const double multiply = double(m * n * k) / (size == 1 ? r.macs_1 : size == 2 ? r.macs_2 : r.macs_4);
-  const double asked = (a.asked() + b.asked()) / 32 / r.issued, fetched = fetched_bytes(c, a, b) / r.fetched;
-  const double longest = slower(slower(multiply, asked), fetched);
-  const double step = longest + 0.62 * (multiply + asked + fetched - longest);
+  const double query = (a.query() + b.query()) / 32 / r.issued, fetched = fetched_bytes(c, a, b) / r.fetched;
+  const double longest = slower(slower(multiply, query), fetched);
+  const double step = longest + 0.62 * (multiply + query + fetched - longest);
   const int64_t busiest = ceil_div(whole * parts, units);
   const double leave = double(m * n * 70) / (stores_words(c) ? 4 : 1) / 32 / r.issued;
   const double rounds = double(busiest) * (1.0 + 0.11 / double(smaller(busiest, s.ctas_per_sm)));

@@ -11,16 +11,16 @@ namespace tw {
 // What each k says, of the k-blocks to come.  All threads work it out for several k-blocks at a time, as many ahead; barriers lie
 // in between.
 template <class S> struct GatherTable {
-  const GatherWalk<S> &walk;
+  const GatherTraversal<S> &traversal;
   char *shared;
-  int k, end;  // the first of the walk, and where it ends
+  int k, end;  // the first of the traversal, and where it ends
 
   template <int Steps> TW_GPU void work_out(int number) const {
 #pragma unroll 1
     for (int i = thread_index(); i < Steps * S::entries; i += S::threads) {
       const int step = number + i / S::entries, entry = i % S::entries;
-      Said a, b;
-      walk.of_k(k + step * S::BK + entry * S::grain, end, a, b);
+      GatherEntry a, b;
+      traversal.of_k(k + step * S::BK + entry * S::grain, end, a, b);
       const int at = (step % (2 * S::ahead) * S::entries + entry) * 8;
       store_shared(shared + at, a);
       store_shared(shared + S::table_bytes / 2 + at, b);
@@ -46,7 +46,7 @@ template <class S, class O, bool First> struct GatherSide {
   const char *from;
   const GatherTable<S> &table;
   char *ring;  // this operand's place in stage 0
-  Said said[O::lines];
+  GatherEntry entry_of_line[O::lines];
   int line0, k0;  // of the first piece in a stage
   int number = 0, into = 0, out_of = 0, left;
   uint32_t held[O::held ? O::lines * O::ks * O::piece_k : 1];  // on its way through registers
@@ -61,14 +61,14 @@ template <class S, class O, bool First> struct GatherSide {
 #pragma unroll
     for (int i = 0; i < O::lines; ++i) {
       const int at = line0 + i * O::line_step;
-      said[i] = dealt(at, 0) ? load_shared<Said>(lines + at * 8) : Said{0, 0};
+      entry_of_line[i] = dealt(at, 0) ? load_shared<GatherEntry>(lines + at * 8) : GatherEntry{0, 0};
     }
   }
 
   static TW_GPU int next_stage(int stage) { return stage == S::Stages - 1 ? 0 : stage + 1; }
-  TW_GPU Said of_k(int k) const {
+  TW_GPU GatherEntry of_k(int k) const {
     const char *mine = table.shared + (First ? 0 : S::table_bytes / 2);
-    return load_shared<Said>(mine + (number % (2 * S::ahead) * S::entries + k / S::grain) * 8);
+    return load_shared<GatherEntry>(mine + (number % (2 * S::ahead) * S::entries + k / S::grain) * 8);
   }
   static TW_GPU int place(int line, int k) {
     if constexpr (O::plain) return O::Place::at(k, 0) + line * 4;
@@ -84,19 +84,19 @@ template <class S, class O, bool First> struct GatherSide {
     for (int q = count * Part / Parts; q < count * (Part + 1) / Parts; ++q) {
       const int i = q / O::ks, line = line0 + i * O::line_step, k = k0 + q % O::ks * O::k_step;
       if (!dealt(line, k)) continue;
-      const Said one = of_k(k);
-      const long long at = int(said[i].at + one.at);
+      const GatherEntry one = of_k(k);
+      const long long at = int(entry_of_line[i].at + one.at);
       copy_async<O::Vector>(to + place(line, k), from + at * O::size,
-                            GatherWalk<S>::meets(said[i].bits, one.bits) ? O::Vector : 0);
+                            GatherTraversal<S>::meets(entry_of_line[i].bits, one.bits) ? O::Vector : 0);
     }
   }
   // The elements of a piece, or zeros.
-  TW_GPU void read_piece(uint32_t *to, int line, int k, const Said &of_line) const {
+  TW_GPU void read_piece(uint32_t *to, int line, int k, const GatherEntry &of_line) const {
 #pragma unroll
     for (int g = 0; g < O::piece_k; g += O::grain) {
-      const Said one = of_k(k + g);
+      const GatherEntry one = of_k(k + g);
       const char *at = from + (long long)(int(of_line.at + one.at)) * O::size;
-      const bool there = dealt(line, k) && GatherWalk<S>::meets(of_line.bits, one.bits);
+      const bool there = dealt(line, k) && GatherTraversal<S>::meets(of_line.bits, one.bits);
       if constexpr (O::transposed) {
         Word16 word{};
         if (there) word = *reinterpret_cast<const Word16 *>(at);
@@ -113,7 +113,7 @@ template <class S, class O, bool First> struct GatherSide {
     for (int i = 0; i < O::lines; ++i)
 #pragma unroll
       for (int j = 0; j < O::ks; ++j)
-        read_piece(held + (i * O::ks + j) * O::piece_k, line0 + i * O::line_step, k0 + j * O::k_step, said[i]);
+        read_piece(held + (i * O::ks + j) * O::piece_k, line0 + i * O::line_step, k0 + j * O::k_step, entry_of_line[i]);
     held_for = into;
   }
   // Into shared memory, a k-block later: by then it is there.
@@ -199,25 +199,25 @@ template <class S, class Config> struct GatherEnd {
   TW_GPU long long *d_rows(int t) const { return reinterpret_cast<long long *>(shared) + t * S::BM; }
 
   // What lines of the tile say, and where its rows and columns lie: by all threads, and a barrier must follow.
-  TW_GPU void work_out(const GatherWalk<S> &walk, int row0, char *lines) const {
+  TW_GPU void work_out(const GatherTraversal<S> &traversal, int row0, char *lines) const {
 #pragma unroll 1
     for (int i = thread_index(); i < S::BM; i += S::threads) {
       const int line = row0 + i;
       int at = outside;
-      Said said = walk.no_line_a();
+      GatherEntry entry_of_line = traversal.no_line_a();
       if constexpr (S::weight) {
-        if (line < x.m) at = int(unsigned(line) * x.e_row), said = walk.of_line_a(line);
+        if (line < x.m) at = int(unsigned(line) * x.e_row), entry_of_line = traversal.of_line_a(line);
       } else if (line < x.m) {
-        const auto place = walk.digits(line);
-        said = walk.gathered(place);
-        if (walk.inside(place)) at = int(walk.own(place));
+        const auto place = traversal.digits(line);
+        entry_of_line = traversal.gathered(place);
+        if (traversal.inside(place)) at = int(traversal.own(place));
 #pragma unroll
         for (int t = 0; t < num_d; ++t)
           store_shared(d_rows(t) + i, place.at[0] * x.d_place[t][0] + place.at[1] * x.d_place[t][1] +
                                           place.at[2] * x.d_place[t][2] + place.at[3] * x.d_image[t]);
       }
       store_shared(rows() + i, at);
-      store_shared(lines + i * 8, said);
+      store_shared(lines + i * 8, entry_of_line);
     }
 #pragma unroll 1
     for (int i = thread_index(); i < S::BN; i += S::threads) {
@@ -225,26 +225,26 @@ template <class S, class Config> struct GatherEnd {
       int at = int(unsigned(line) * x.e_column);
       if constexpr (S::weight) {
         const int number = x.inner.quotient(line);
-        at = int(walk.tap(number).weights + unsigned(line - number * int(x.inner.by)) * x.e_column);
+        at = int(traversal.tap(number).weights + unsigned(line - number * int(x.inner.by)) * x.e_column);
       }
       if (line >= x.n) at = outside;
       store_shared(columns() + i, at);
-      store_shared(lines + (S::BM + i) * 8, walk.of_line_b(line));
+      store_shared(lines + (S::BM + i) * 8, traversal.of_line_b(line));
     }
   }
 
   // Accumulators of neighbouring columns, as many as `wide` says lie side by side, or one.
-  template <int Count, class Sum> TW_GPU void store(const Sum (&sums)[Count], int row, int column) const {
+  template <int Count, class Sum> TW_GPU void store(const Sum (&accum)[Count], int row, int column) const {
     const int at = load_shared<int>(rows() + row), more = load_shared<int>(columns() + column);
     if (at == outside || more == outside) return;
     Some<C, Count> results;
     if constexpr (!End::fused && same_type<C, Sum>::value) {
 #pragma unroll
-      for (int i = 0; i < Count; ++i) results.v[i] = sums[i];
+      for (int i = 0; i < Count; ++i) results.v[i] = accum[i];
     } else {
       Real v[Count];
 #pragma unroll
-      for (int i = 0; i < Count; ++i) v[i] = Real(sums[i]);
+      for (int i = 0; i < Count; ++i) v[i] = Real(accum[i]);
 #pragma unroll
       for (int t = 0; t < num_d; ++t) {
         const D *of = d[t] + load_shared<long long>(d_rows(t) + row) + (column0 + column) * x.d_column[t];
@@ -276,9 +276,9 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
   using M = typename Base::M;
   using End = GatherEnd<S, Config>;
 
-  template <int Count> static TW_GPU void take(const char *shared, int r, int c, Sum (&sums)[Count]) {
+  template <int Count> static TW_GPU void take(const char *shared, int r, int c, Sum (&accum)[Count]) {
     if constexpr (Count == 1) {
-      sums[0] = load_shared<Sum>(shared + Base::staging(r, c) * 4);
+      accum[0] = load_shared<Sum>(shared + Base::staging(r, c) * 4);
     } else {
       struct alignas(16) Four {
         Sum v[4];
@@ -288,16 +288,16 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
       for (int q = 0; q < Count; q += 4) {
         const Four from = load_shared<Four>(shared + ((Base::staging(r, c) & ~1) + q) * 4);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[q + i] = crossed ? from.v[i ^ 1] : from.v[i];
+        for (int i = 0; i < 4; ++i) accum[q + i] = crossed ? from.v[i ^ 1] : from.v[i];
       }
     }
   }
   // Neighbouring threads store neighbouring columns, or where these lie apart neighbouring rows.
   TW_GPU void store_tile(char *shared, const End &end) const {
     const auto some = [&](auto count, int tile_row, int c, int r) {
-      Sum sums[decltype(count)::value];
-      take(shared, r, c, sums);
-      end.store(sums, tile_row, c);
+      Sum accum[decltype(count)::value];
+      take(shared, r, c, accum);
+      end.store(accum, tile_row, c);
     };
     this->by_staging(shared, [&](int i) {
       if (end.x.wide) {
@@ -331,12 +331,12 @@ template <class S, class Config> struct GatherBlock : MultistageBlock<S, Config>
     add_up<S::threads, Sum>(first, tile, Stretch(tile / 4, s.part, parts), parts, thread_index(),
                             [&](int index, const float4 &total) {
                               const int row = index * 4 / S::BN, column = index * 4 % S::BN;
-                              const Sum sums[4] = {from_word<Sum>(total.x), from_word<Sum>(total.y),
-                                                   from_word<Sum>(total.z), from_word<Sum>(total.w)};
-                              if (x.wide) return end.store(sums, row, column);
+                              const Sum accum[4] = {from_word<Sum>(total.x), from_word<Sum>(total.y),
+                                                    from_word<Sum>(total.z), from_word<Sum>(total.w)};
+                              if (x.wide) return end.store(accum, row, column);
 #pragma unroll
                               for (int i = 0; i < 4; ++i) {
-                                const Sum one[1] = {sums[i]};
+                                const Sum one[1] = {accum[i]};
                                 end.store(one, row, column + i);
                               }
                             });
@@ -356,13 +356,13 @@ template <class S, class Config> TW_GPU void conv_gather(const ConvGatherArgs &x
   using T = typename Config::A;
   char *shared = dynamic_shared();
   const int group = x.tiles_n.quotient(s.n), column0 = (s.n - group * int(x.tiles_n.by)) * S::BN;
-  const GatherWalk<S> walk(x, s.z);
-  const int begin = s.k0 * S::BK, end_k = s.k1 * S::BK < walk.deep ? s.k1 * S::BK : walk.deep;
+  const GatherTraversal<S> traversal(x, s.z);
+  const int begin = s.k0 * S::BK, end_k = s.k1 * S::BK < traversal.deep ? s.k1 * S::BK : traversal.deep;
   const int steps = begin < end_k ? (end_k - begin + S::BK - 1) / S::BK : 0;
-  const GatherTable<S> table{walk, shared + S::table_at, begin, end_k};
+  const GatherTable<S> table{traversal, shared + S::table_at, begin, end_k};
   const GatherEnd<S, Config> end(x, group, shared + S::rows_at, column0);
   char *lines = shared + S::lines_at;
-  end.work_out(walk, s.m * S::BM, lines);
+  end.work_out(traversal, s.m * S::BM, lines);
   table.begin();
   block_barrier();
   GatherSide<S, typename S::A, true> a(static_cast<const T *>(x.a) + group * x.a_group, table, lines, steps, shared);

@@ -6,12 +6,12 @@
 namespace tw {
 
 // A line's or a k's part of an element's address, in elements, and its bits.
-struct alignas(8) Said {
+struct alignas(8) GatherEntry {
   unsigned at, bits;
 };
 
 // One group's tiles of one class.
-template <class S> struct GatherWalk {
+template <class S> struct GatherTraversal {
   static constexpr bool weight = S::weight, data = S::variant == ConvVariant::backward_data;
   // Bits beyond those of taps: of lines and k that are there, and of such as are not.
   static constexpr unsigned there = 1u << gather_bits, nowhere = 1u << (gather_bits + 1);
@@ -20,7 +20,7 @@ template <class S> struct GatherWalk {
   int rest[3];  // the class, an axis each
   int deep;     // k
 
-  TW_GPU GatherWalk(const ConvGatherArgs &args, int number) : x(args) {
+  TW_GPU GatherTraversal(const ConvGatherArgs &args, int number) : x(args) {
     int taps = 1;
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
@@ -69,8 +69,8 @@ template <class S> struct GatherWalk {
     return low > high ? 0u : (2u << high) - (1u << low);
   }
   // What a place says of the gathered tensor.
-  TW_GPU Said gathered(const Digits &place) const {
-    Said made{unsigned(place.at[3]) * x.gathered_image, there};
+  TW_GPU GatherEntry gathered(const Digits &place) const {
+    GatherEntry made{unsigned(place.at[3]) * x.gathered_image, there};
     int shift = 0;
     bool inside = true;
 #pragma unroll
@@ -105,36 +105,36 @@ template <class S> struct GatherWalk {
   }
 
   // What a k says, of A and of B.  `end`: where this split of k is over.
-  TW_GPU void of_k(int k, int end, Said &a, Said &b) const {
-    a = b = Said{0, weight ? 0 : nowhere};
+  TW_GPU void of_k(int k, int end, GatherEntry &a, GatherEntry &b) const {
+    a = b = GatherEntry{0, weight ? 0 : nowhere};
     if (k >= end) return;
     if constexpr (weight) {
       const Digits place = digits(k);
       b = gathered(place);
-      a = Said{own(place), b.bits};
+      a = GatherEntry{own(place), b.bits};
     } else {
       const int number = x.inner.quotient(k);
       const unsigned channel = unsigned(k - number * int(x.inner.by));
       const Tap one = tap(number);
-      a = Said{one.gathered + channel * x.a_inner, one.bits};
-      b = Said{one.weights + channel * x.b_inner, one.bits};
+      a = GatherEntry{one.gathered + channel * x.a_inner, one.bits};
+      b = GatherEntry{one.weights + channel * x.b_inner, one.bits};
     }
   }
   // What a line says.
-  static TW_GPU Said no_line_a() { return Said{0, weight ? nowhere : 0}; }
-  TW_GPU Said of_line_a(int line) const {
+  static TW_GPU GatherEntry no_line_a() { return GatherEntry{0, weight ? nowhere : 0}; }
+  TW_GPU GatherEntry of_line_a(int line) const {
     if (line >= x.m) return no_line_a();
-    if constexpr (weight) return Said{unsigned(line) * x.line, there};
+    if constexpr (weight) return GatherEntry{unsigned(line) * x.line, there};
     else return gathered(digits(line));
   }
-  TW_GPU Said of_line_b(int line) const {
+  TW_GPU GatherEntry of_line_b(int line) const {
     if constexpr (weight) {
-      if (line >= x.n) return Said{0, nowhere};
+      if (line >= x.n) return GatherEntry{0, nowhere};
       const int number = x.inner.quotient(line);
       const Tap one = tap(number);
-      return Said{one.gathered + unsigned(line - number * int(x.inner.by)) * x.b_inner, one.bits};
+      return GatherEntry{one.gathered + unsigned(line - number * int(x.inner.by)) * x.b_inner, one.bits};
     } else {
-      return Said{first_tap() + unsigned(line) * x.line, line < x.n ? nowhere - 1 : 0};
+      return GatherEntry{first_tap() + unsigned(line) * x.line, line < x.n ? nowhere - 1 : 0};
     }
   }
   // Whether there is an element: what is tested is a tap's bits, of the place's.

@@ -9,7 +9,7 @@ namespace cuda_conv {
 namespace halo {
 
 // Multiplications of pixels and padding, and the halo tiles and taps that come in for them.
-inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
+inline double seconds_as_laid_out(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const ConvProblem &p = c.p;
   const Rates &r = x.rate;
@@ -31,24 +31,24 @@ inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
   const bool diagonal = merged > 1 && blocks == 1 && c.group_channels % 8 == 0 && c.group_filters % 8 == 0;
   const double pixel = 2.0 * double(larger(32, smaller(64, deep))) * double(blocks);  // and a row of weights: bytes
   const double fetched = pixel * double(planes * (m + rows) + (resident ? 0 : taps * n)) / r.one_cache;
-  double walk = double(planes * blocks * (m + rows)) * r.band_pixel(p.dims);
-  if (merged == 1 && !resident) walk += double(taps * blocks * n) * r.band_row;
-  if (diagonal && !resident) walk += double(taps * merged) * r.diagonal;
+  double traversal = double(planes * blocks * (m + rows)) * r.band_pixel(p.dims);
+  if (merged == 1 && !resident) traversal += double(taps * blocks * n) * r.band_row;
+  if (diagonal && !resident) traversal += double(taps * merged) * r.diagonal;
   const double weights = double(taps * blocks * n * (resident ? 1 : rounds));
   const bool ends = !s.merged && c.group_channels % 64 != 0;
-  walk += (ends && weights < 600 ? weights * r.short_row : 0.0) / double(rounds);
+  traversal += (ends && weights < 600 ? weights * r.short_row : 0.0) / double(rounds);
   double again = ends && weights >= 600 ? r.add_start : 0.0;
   again += merged > 1 && !diagonal ? r.add_start : 0.0;
-  const double longest = slower(slower(multiply, fetched), walk);
-  double step = longest + 0.1 * (multiply + fetched + walk - longest) + r.band_tile;
+  const double longest = slower(slower(multiply, fetched), traversal);
+  double step = longest + 0.1 * (multiply + fetched + traversal - longest) + r.band_tile;
   if (larger(c.stride[1], c.stride[2]) > 1)
     step += double(planes * blocks) * (s.stages == 2 ? r.few_taps : r.few_taps_of_three);
   return r.start + r.band_fill + slower(double(rounds) * step, c.moved / r.through) + again;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   return seconds_in_copies(s.copies, needs(s), x,
-                           [&](const Asked &laid_out) { return seconds_as_laid_out(s, laid_out); });
+                           [&](const Query &laid_out) { return seconds_as_laid_out(s, laid_out); });
 }
 
 }  // namespace halo

@@ -63,11 +63,11 @@ template <class Config> struct HostConvHalo : HostConvTmaWs<Config> {
   // The arguments that follow from sizes.  limits.h says which have a halo tile; false is what the arguments have no room for.
   static bool lay_halo(const tw_conv_args &x, ConvHaloArgs &t) {
     const int64_t *out = data ? x.size : x.out;
-    int64_t walked = x.batch;
+    int64_t traversed = x.batch;
     for (int i = 0; i < 3; ++i) {
       const int64_t far = (x.window[2 - i] - 1) * x.dilation[2 - i], before = x.before[2 - i], step = x.stride[2 - i];
       const int64_t first = data ? before - far : -before, size = out[2 - i] + (i < 2 ? far / step : 0);
-      walked *= size;
+      traversed *= size;
       t.grid.size[i] = divider(size), t.grid.step[i] = int(step), t.grid.first[i] = int(first);
       t.inside[i] = int(out[2 - i]), t.apart[i] = (data ? x.x_strides : x.y_strides)[3 - i];
       if (i == 2) continue;
@@ -89,16 +89,16 @@ template <class Config> struct HostConvHalo : HostConvTmaWs<Config> {
     t.blocks = int(ceil_div(data ? x.filters : x.channels, S::BK));
     t.groups = int(x.groups), t.classes = 1, t.taps_in_all = int(pixels(x.window));
     t.pixels_of_a_group = int(data ? x.filters : x.channels), t.lines_of_a_group = int(x.filters);
-    t.m = int(walked), t.n = int(data ? x.channels : x.filters), t.group_apart = t.n;
+    t.m = int(traversed), t.n = int(data ? x.channels : x.filters), t.group_apart = t.n;
     t.order = {int(x.groups), int(ceil_div(t.m, S::BM)), int(ceil_div(t.n, S::BN)), 16, 1, 0, 1, 0};
     return true;
   }
   static int maps(const tw_conv_args &x, int64_t channels, ConvHaloArgs &t, TensorMap &a, TensorMap &b) {
     using Lines = MapCache<In, S::MajorB ? 64 : S::BK, S::MajorB ? 64 : S::BN, 3>;
-    static KnownMaps<WalkMap<In, S::Spatial>> halos;
+    static KnownMaps<TraversalMap<In, S::Spatial>> halos;
     static Lines lines;
-    WalkKey key{};
-    static_cast<PixelKey &>(key) = Inner::walk_key(x, t);
+    TraversalKey key{};
+    static_cast<PixelKey &>(key) = Inner::traversal_key(x, t);
     key.rows = t.halo;
     if (int error = halos.get(key, a)) return error;
     const int64_t all = x.groups * x.filters;

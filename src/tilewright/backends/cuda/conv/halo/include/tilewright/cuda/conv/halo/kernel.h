@@ -58,7 +58,7 @@ template <class S> TW_GPU void produce_halos(const TensorMap &map_a, const Tenso
   wait_for_kernel_before();  // that copies operands
   while (work.next(s)) {
     const int line = s.z * x.lines_of_a_group, column = s.n * S::BN;
-    Walk at = walk_from<S>(x, 0, s.m * S::BM);
+    Traversal at = traversal_from<S>(x, 0, s.m * S::BM);
     for (int kind = 0; kind < x.kinds; ++kind) {
       const ConvTap &first = x.taps[kind];
       const int along = taps_of_halo(x, 0, first), down = taps_of_halo(x, 1, first);

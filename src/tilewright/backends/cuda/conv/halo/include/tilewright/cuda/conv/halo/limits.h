@@ -65,21 +65,21 @@ inline const Rule *broken_halo(const Schedule &s, const Conv &c) {
   return halo_kinds(c) > kMostKinds ? &kinds_many : nullptr;
 }
 
-inline const Rule *broken_walk(const Conv &c) {
+inline const Rule *broken_traversal(const Conv &c) {
   const ConvProblem &p = c.p;
   const bool data = p.variant == backward_data;
   const Reach reach = reach_of(c);
-  Wide walked = p.batch;
+  Wide traversed = p.batch;
   for (int axis = 2; axis >= 0; --axis) {
     const int64_t far = (c.window[axis] - 1) * c.dilation[axis];
     const int64_t first = data ? c.before[axis] - far : -c.before[axis];
     const int64_t count = (data ? c.size : c.out)[axis] + (axis > 0 ? far / c.stride[axis] : 0);
     const int64_t last = first + (count - 1) * c.stride[axis] - ((data ? c.out : c.size)[axis] - 1);
-    walked *= count;
+    traversed *= count;
     if (axis == 0 && far > reach.tap) return &taps_far;
     if (!reach.holds(first) || !reach.holds(last)) return &edge_far;
   }
-  return walked >= kMost / 2 || larger(p.channels, p.filters) >= kMost ? &size_large : nullptr;
+  return traversed >= kMost / 2 || larger(p.channels, p.filters) >= kMost ? &size_large : nullptr;
 }
 
 // The kernel beside it that fetches what lies the same.
@@ -98,7 +98,7 @@ inline const Rule *broken(const Schedule &s, const Conv &c) {
   for (int64_t one : strides)
     if (!p.aligned || odd_bytes(one, 2) || one < 1) return &unaligned;
   if (const Rule *rule = broken_halo(s, c)) return rule;
-  if (const Rule *rule = broken_walk(c)) return rule;
+  if (const Rule *rule = broken_traversal(c)) return rule;
   if (s.slice && halo_kinds(c) > 1) return &slice_of_kinds;
   if (s.slice && !sliced(s, c, merged)) return &slice_of_others;
   return halo_rows(c) + s.tile_m > s.halo_rows ? &halo_short : nullptr;

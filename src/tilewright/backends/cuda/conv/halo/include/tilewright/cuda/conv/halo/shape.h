@@ -1,6 +1,6 @@
 // Convolutions over halo tiles of pixels that are fetched once for all taps they serve.
 //
-// Rows of the product are pixels as a walk over the padded image counts them, padding included: then the operand of a tap
+// Rows of the product are pixels as a traversal of the padded image counts them, padding included: then the operand of a tap
 // is the same run of rows of shared memory for every tap, moved by as many rows as the tap lies behind the first.  Rows
 // of padding are multiplied in vain and do not leave.  A halo tile is BM rows and those the taps reach beyond; one serves all
 // taps of a plane of the window (three dimensions: a halo tile a plane) and 64 channels.  Where strides are over 1, it serves

@@ -9,7 +9,7 @@ namespace cuda_conv {
 namespace halo_wgrad {
 
 // Nine taps are multiplied, however many there are; partial sums are stored and added.
-inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
+inline double seconds_as_laid_out(const Schedule &s, const Query &x) {
   constexpr double two_stages = 1.25;  // a stage comes while one is multiplied, and no other
   const Conv &c = x.c;
   const ConvProblem &p = c.p;
@@ -22,14 +22,14 @@ inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
   const int64_t chunks = ceil_div(grid, s.pixels), parts = larger(1, smaller(units / items, chunks));
   const int64_t rounds = ceil_div(items * parts, units) * ceil_div(chunks, parts);
   const double multiply = double(64 * 64 * 9 * s.pixels) / r.band_weight_macs;
-  const double walk = double(2 * s.pixels + halo::halo_rows(c)) * r.band_pixel(p.dims);
+  const double traversal = double(2 * s.pixels + halo::halo_rows(c)) * r.band_pixel(p.dims);
   const double sums = 8.0 * double(parts) * c.w_elements();
-  const double body = double(rounds) * (slower(multiply, walk) * (s.stages == 2 ? two_stages : 1.0) + r.band_tile);
+  const double body = double(rounds) * (slower(multiply, traversal) * (s.stages == 2 ? two_stages : 1.0) + r.band_tile);
   return r.start + r.band_fill + slower(body, c.moved / r.memory) + r.add_start + sums / r.memory;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
-  return seconds_in_copies(s.copies, needs, x, [&](const Asked &laid_out) { return seconds_as_laid_out(s, laid_out); });
+inline double seconds(const Schedule &s, const Query &x) {
+  return seconds_in_copies(s.copies, needs, x, [&](const Query &laid_out) { return seconds_as_laid_out(s, laid_out); });
 }
 
 }  // namespace halo_wgrad

@@ -49,7 +49,7 @@ template <class Config> struct HostConvHaloWgrad {
  private:
   static constexpr int most_processors = Config::Arch::most_processors;
 
-  // As many groups as lie in 64 channels and in 64 filters; walks begin at whole 16 bytes.  0: none do.
+  // As many groups as lie in 64 channels and in 64 filters; traversals begin at whole 16 bytes.  0: none do.
   static int64_t merged_groups(const tw_conv_args &x) {
     for (int64_t merged = x.groups < 64 ? x.groups : 64; merged > 0; --merged) {
       const bool whole = x.groups == merged || !(merged * x.channels % 8 || merged * x.filters % 8);
@@ -65,11 +65,11 @@ template <class Config> struct HostConvHaloWgrad {
   }
   // The arguments that follow from sizes.  limits.h says which have a halo tile; false is what the kernel has no room for.
   static bool lay(const tw_conv_args &x, HaloWgradArgs &t) {
-    int64_t walked = x.batch;
+    int64_t traversed = x.batch;
     for (int i = 0; i < 3; ++i) {
       const int64_t far = (x.window[2 - i] - 1) * x.dilation[2 - i], first = -x.before[2 - i];
       const int64_t size = x.out[2 - i] + (i < 2 ? far : 0);
-      walked *= size;
+      traversed *= size;
       t.grid.size[i] = divider(size), t.grid.step[i] = 1, t.grid.first[i] = int(first);
     }
     if (x.window[1] * x.window[2] > S::most_taps) return false;
@@ -85,12 +85,12 @@ template <class Config> struct HostConvHaloWgrad {
     t.blocks_m = int(ceil_div(merged * x.filters, 64)), t.blocks_n = int(ceil_div(merged * x.channels, 64));
     t.by_filters = divider(x.filters), t.by_channels = divider(x.channels), t.by_taps = divider(pixels(x.window));
     t.count = x.groups * x.filters * pixels(x.window) * x.channels;
-    t.chunks = int(ceil_div(walked, S::KP));
+    t.chunks = int(ceil_div(traversed, S::KP));
     return true;
   }
   static int maps(const tw_conv_args &x, const HaloWgradArgs &t, TensorMap &a, TensorMap &b) {
-    static KnownMaps<WalkMap<In, S::Spatial>> known;
-    WalkKey of_x{}, of_y{};
+    static KnownMaps<TraversalMap<In, S::Spatial>> known;
+    TraversalKey of_x{}, of_y{};
     of_x.address = x.x, of_y.address = x.y;
     of_x.sizes[0] = x.groups * x.channels, of_y.sizes[0] = x.groups * x.filters;
     of_x.sizes[4] = of_y.sizes[4] = x.batch;

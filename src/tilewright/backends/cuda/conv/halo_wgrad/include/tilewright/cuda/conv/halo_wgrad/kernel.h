@@ -49,9 +49,9 @@ template <class Config> TW_GPU void produce_halo_wgrad(const TensorMap &map_x, c
       const int next = x.grid.size[i].quotient(left);
       at[i] = left - next * int(x.grid.size[i].by), left = next;
     }
-    const Walk of_y{(item.group * x.merged * x.filters) + item.m * 64, at[0], at[1], at[2], left};
-    const Walk of_x{(item.group * x.merged * x.channels) + item.n * 64, at[0] + x.grid.first[0],
-                    at[1] + x.grid.first[1], at[2] + x.grid.first[2], left};
+    const Traversal of_y{(item.group * x.merged * x.filters) + item.m * 64, at[0], at[1], at[2], left};
+    const Traversal of_x{(item.group * x.merged * x.channels) + item.n * 64, at[0] + x.grid.first[0],
+                         at[1] + x.grid.first[1], at[2] + x.grid.first[2], left};
     tma_load_pixels<S::Spatial>(&map_x, done, to, of_x, moved);
     tma_load_pixels<S::Spatial>(&map_y, done, to + S::x_bytes, of_y, here);
   }
@@ -59,26 +59,26 @@ template <class Config> TW_GPU void produce_halo_wgrad(const TensorMap &map_x, c
 
 // Three taps of a stage on top of what was there.  Taps there are not read the first one's rows, and do not leave.
 template <class Config, int Columns, bool First>
-TW_GPU void multiply_halo_wgrad(float (&sums)[3][Columns / 2], char *stage, const int (&rows)[3]) {
+TW_GPU void multiply_halo_wgrad(float (&accum)[3][Columns / 2], char *stage, const int (&rows)[3]) {
   using S = HaloWgrad<Config>;
 #pragma unroll
-  for (int t = 0; t < S::each; ++t) hold(sums[t]);
+  for (int t = 0; t < S::each; ++t) hold(accum[t]);
   wgmma_fence();
   const uint64_t at_y = operand(stage + S::x_bytes, 1024, 8192), at_x = operand(stage, 1024, 8192);
 #pragma unroll
   for (int kk = 0; kk < S::KP / 16; ++kk)
 #pragma unroll
     for (int t = 0; t < S::each; ++t)
-      Wgmma<Columns, typename S::In, 1, 1>::run(sums[t], at_y + kk * 128, at_x + rows[t] * 8 + kk * 128,
+      Wgmma<Columns, typename S::In, 1, 1>::run(accum[t], at_y + kk * 128, at_x + rows[t] * 8 + kk * 128,
                                                 !First || kk > 0);
   wgmma_commit();
 #pragma unroll
-  for (int t = 0; t < S::each; ++t) hold(sums[t]);
+  for (int t = 0; t < S::each; ++t) hold(accum[t]);
 }
 
 // Accumulators of filters and channels of one group leave; a thread has two neighbours of every eight columns, of two rows.
 template <int Columns> TW_GPU void store_halo_wgrad(const HaloWgradArgs &x, const HaloWgradItem &item,
-                                                    const float (&sums)[Columns / 2], int tap) {
+                                                    const float (&accum)[Columns / 2], int tap) {
   const int thread = threadIdx.x % 128, lane = thread % 32;
   float *to = x.partial + item.part * x.count;
 #pragma unroll
@@ -91,7 +91,7 @@ template <int Columns> TW_GPU void store_halo_wgrad(const HaloWgradArgs &x, cons
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int channel = item.n * 64 + j * 8 + lane % 4 * 2 + i - group * x.channels;
-        if (channel >= 0 && channel < x.channels) to[line * x.channels + channel] = sums[j * 4 + half * 2 + i];
+        if (channel >= 0 && channel < x.channels) to[line * x.channels + channel] = accum[j * 4 + half * 2 + i];
       }
   }
 }
@@ -107,28 +107,28 @@ TW_GPU void sum_halo_wgrad(const HaloWgradArgs &x, const HaloWgradMemory<Config>
     const int tap = who * S::each + t < x.taps ? who * S::each + t : 0, line = tap / x.window_w;
     rows[t] = line * x.reach[1] + (tap - line * x.window_w) * x.reach[0];
   }
-  float sums[3][Columns / 2];
+  float accum[3][Columns / 2];
   Ring<S::Halos> ring;
   shared.full[ring.stage].wait(ring.phase);
-  multiply_halo_wgrad<Config, Columns, true>(sums, shared.stages + ring.stage * S::stage_bytes, rows);
+  multiply_halo_wgrad<Config, Columns, true>(accum, shared.stages + ring.stage * S::stage_bytes, rows);
   int before = ring.stage;
   ring.next();
 #pragma unroll 1
   for (int chunk = item.first + 1; chunk < item.end; ++chunk, ring.next()) {
     shared.full[ring.stage].wait(ring.phase);
-    multiply_halo_wgrad<Config, Columns, false>(sums, shared.stages + ring.stage * S::stage_bytes, rows);
+    multiply_halo_wgrad<Config, Columns, false>(accum, shared.stages + ring.stage * S::stage_bytes, rows);
     wgmma_wait<1>();
     if (threadIdx.x % 128 == 0) shared.empty[before].arrive();
     before = ring.stage;
   }
   wgmma_wait<0>();
 #pragma unroll
-  for (int t = 0; t < S::each; ++t) hold(sums[t]);
+  for (int t = 0; t < S::each; ++t) hold(accum[t]);
   if (threadIdx.x % 128 == 0) shared.empty[before].arrive();
 #pragma unroll
   for (int t = 0; t < S::each; ++t)
     if (who * S::each + t < x.taps)
-      store_halo_wgrad<Columns>(x, item, sums[t], item.plane * x.taps + who * S::each + t);
+      store_halo_wgrad<Columns>(x, item, accum[t], item.plane * x.taps + who * S::each + t);
 }
 
 template <class Config>

@@ -33,18 +33,18 @@ inline Wide blocks(const Conv &c, int64_t merged) {
   return Wide(ceil_div(merged * c.group_filters, 64)) * ceil_div(merged * c.group_channels, 64) * (c.p.groups / merged);
 }
 
-inline const Rule *broken_walk(const Schedule &s, const Conv &c) {
+inline const Rule *broken_traversal(const Schedule &s, const Conv &c) {
   const ConvProblem &p = c.p;
   const Reach reach = reach_of(c);
-  Wide walked = p.batch;
+  Wide traversed = p.batch;
   for (int axis = 2; axis >= 0; --axis) {
     const int64_t far = (c.window[axis] - 1) * c.dilation[axis], count = c.out[axis] + (axis > 0 ? far : 0);
-    walked *= count;
+    traversed *= count;
     if (axis == 0 && far > reach.tap) return &taps_far;
     if (!reach.holds(-c.before[axis]) || !reach.holds(count - c.before[axis] - c.size[axis])) return &edge_far;
     if (axis > 0 && far >= reach.edge) return &edge_far;
   }
-  if (walked >= kMost / 2 || larger(p.channels, p.filters) >= kMost) return &size_large;
+  if (traversed >= kMost / 2 || larger(p.channels, p.filters) >= kMost) return &size_large;
   const Wide weights = Wide(p.filters) * c.taps * c.group_channels, items = blocks(c, side_by_side(c)) * c.window[0];
   return weights >= kMost || items * s.most_processors >= kMost ? &weights_many : nullptr;
 }
@@ -59,7 +59,7 @@ inline const Rule *broken(const Schedule &s, const Conv &c) {
   if (c.stride.product() != 1) return &stride_large;
   const int64_t taps = c.window[1] * c.window[2];
   if (taps < 2 || taps > 9) return &taps_of_plane;
-  if (const Rule *rule = broken_walk(s, c)) return rule;
+  if (const Rule *rule = broken_traversal(s, c)) return rule;
   return halo::halo_rows(c) + s.pixels > s.halo_rows ? &halo_short : nullptr;
 }
 

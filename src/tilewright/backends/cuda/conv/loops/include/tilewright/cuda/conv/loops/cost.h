@@ -9,7 +9,7 @@ namespace cuda_conv {
 namespace loops {
 
 // Products where there are elements enough for all threads, or those of one element, one after another.
-inline double seconds(const Schedule &, const Asked &x) {
+inline double seconds(const Schedule &, const Query &x) {
   const Conv &c = x.c;
   const ConvProblem &p = c.p;
   if (p.batch == 0) return x.rate.start;

@@ -9,10 +9,10 @@ namespace selection {
 namespace cuda_conv {
 namespace pointwise_skinny {
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   if (x.c.p.batch == 0) return x.rate.start;
   const pointwise::Gemm gemm(x, pointwise::product(x.c, s.planes, true, true, true));
-  return pointwise::in_measure(x.c, x.rate, s.planes, cuda_gemm::skinny::seconds(s.product, gemm.asked));
+  return pointwise::in_measure(x.c, x.rate, s.planes, cuda_gemm::skinny::seconds(s.product, gemm.query));
 }
 
 }  // namespace pointwise_skinny

@@ -18,19 +18,19 @@ inline double rows(const PointwiseRates &r, bool along_k, int64_t tile, int64_t 
   return (count * r.row + ends * r.short_row) / double(parts);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Rates &r = x.rate;
   if (x.c.p.batch == 0) return r.start;
   const pointwise::Gemm gemm(x, pointwise::product(x.c, s.planes, true, true, true));
   const GemmProblem &p = gemm.p;
   const cuda_gemm::tma_ws::Schedule &one = s.product;
-  const double whole = pointwise::in_measure(x.c, r, s.planes, cuda_gemm::tma_ws::seconds(one, gemm.asked));
-  const double steps = cuda_gemm::tma_ws::work(one, cuda_gemm::tma_ws::view(one, p), gemm.asked).steps;
+  const double whole = pointwise::in_measure(x.c, r, s.planes, cuda_gemm::tma_ws::seconds(one, gemm.query));
+  const double steps = cuda_gemm::tma_ws::work(one, cuda_gemm::tma_ws::view(one, p), gemm.query).steps;
   const bool apart = one.tile_scheduler == cuda_gemm::cluster_k;
-  const double asked = rows(r.pointwise, p.a_rows, one.tile_m, one.tile_k, p.m, p.k, apart ? 1 : one.cluster_n) +
+  const double query = rows(r.pointwise, p.a_rows, one.tile_m, one.tile_k, p.m, p.k, apart ? 1 : one.cluster_n) +
                        rows(r.pointwise, !p.b_rows, one.tile_n, one.tile_k, p.n, p.k, apart ? 1 : one.cluster_m);
-  const double walked = r.start + r.pointwise.first_rows + steps * asked;
-  return slower(whole, walked) + 0.1 * (faster(whole, walked) - r.start);
+  const double traversed = r.start + r.pointwise.first_rows + steps * query;
+  return slower(whole, traversed) + 0.1 * (faster(whole, traversed) - r.start);
 }
 
 }  // namespace pointwise_tma_ws

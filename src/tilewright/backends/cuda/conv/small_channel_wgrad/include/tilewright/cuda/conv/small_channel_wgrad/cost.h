@@ -9,7 +9,7 @@ namespace cuda_conv {
 namespace small_channel_wgrad {
 
 // What the host counts on when it cuts images into stages.
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const Rates &r = x.rate;
   if (c.p.batch == 0) return r.start;

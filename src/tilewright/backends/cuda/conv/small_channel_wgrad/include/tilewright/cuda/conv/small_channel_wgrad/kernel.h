@@ -152,7 +152,7 @@ TW_GPU void spread_small_channel_wgrad(const SmallChannelWgradArgs &x, const Sma
 // line, of every row of the window and two filters.
 template <class Config>
 TW_GPU void store_small_channel_wgrad(const SmallChannelWgradArgs &x, const SmallChannelWgradItem &item,
-                                      const float (&sums)[SmallChannelWgrad<Config>::N / 2], int line) {
+                                      const float (&accum)[SmallChannelWgrad<Config>::N / 2], int line) {
   using S = SmallChannelWgrad<Config>;
   const int thread = threadIdx.x % 128, lane = thread % 32;
   float *to = x.partial + item.part * x.part_apart + S::place(x, item.m, item.plane, line) +
@@ -161,15 +161,15 @@ TW_GPU void store_small_channel_wgrad(const SmallChannelWgradArgs &x, const Smal
   for (int row = 0; row < S::Rows; ++row)
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      *reinterpret_cast<float2 *>(to + (row * 64 + half * 8) * 8) = {sums[row * 4 + half * 2],
-                                                                     sums[row * 4 + half * 2 + 1]};
+      *reinterpret_cast<float2 *>(to + (row * 64 + half * 8) * 8) = {accum[row * 4 + half * 2],
+                                                                     accum[row * 4 + half * 2 + 1]};
 }
 
 template <class Config> TW_GPU void sum_small_channel_wgrad(const SmallChannelWgradArgs &x,
                                                             const SmallChannelWgradMemory<Config> &shared, int who) {
   using S = SmallChannelWgrad<Config>;
   const SmallChannelWgradItem item(x);
-  float sums[S::Each][S::N / 2] = {};
+  float accum[S::Each][S::N / 2] = {};
   uint32_t starts[S::Each];  // lines there are not read the first one's, and do not leave
 #pragma unroll
   for (int i = 0; i < S::Each; ++i) {
@@ -189,14 +189,14 @@ template <class Config> TW_GPU void sum_small_channel_wgrad(const SmallChannelWg
 #pragma unroll 1
       for (int step = 0; step < steps; ++step, at_y = further(at_y, 128), at_x = further(at_x, 16)) {
 #pragma unroll
-        for (int i = 0; i < S::Each; ++i) hold(sums[i]);
+        for (int i = 0; i < S::Each; ++i) hold(accum[i]);
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < S::Each; ++i)
-          Wgmma<S::N, typename S::In, 1, 1>::run(sums[i], at_y, further(at_x, starts[i]), 1);
+          Wgmma<S::N, typename S::In, 1, 1>::run(accum[i], at_y, further(at_x, starts[i]), 1);
         wgmma_commit();
 #pragma unroll
-        for (int i = 0; i < S::Each; ++i) hold(sums[i]);
+        for (int i = 0; i < S::Each; ++i) hold(accum[i]);
         wgmma_wait<1>();
       }
     }
@@ -204,10 +204,10 @@ template <class Config> TW_GPU void sum_small_channel_wgrad(const SmallChannelWg
     if (threadIdx.x % 128 == 0) shared.empty[ring.stage].arrive();
   }
 #pragma unroll
-  for (int i = 0; i < S::Each; ++i) hold(sums[i]);
+  for (int i = 0; i < S::Each; ++i) hold(accum[i]);
 #pragma unroll
   for (int i = 0; i < S::Each; ++i)
-    if (who * S::Each + i < x.lines) store_small_channel_wgrad<Config>(x, item, sums[i], who * S::Each + i);
+    if (who * S::Each + i < x.lines) store_small_channel_wgrad<Config>(x, item, accum[i], who * S::Each + i);
 }
 
 template <class Config> TW_GPU void conv_small_channel_wgrad(const TensorMap &map_y, const SmallChannelWgradArgs &x) {

@@ -1,4 +1,4 @@
-// tma_ws of convolutions: TMA walks over pixels and feeds wgmma.  What it takes.
+// tma_ws of convolutions: TMA traverses pixels and feeds wgmma.  What it takes.
 #pragma once
 #include <tilewright/cuda/conv/copies_cost.h>
 #include <tilewright/cuda/conv/tma_ws/limits.h>
@@ -43,42 +43,42 @@ inline double moved(const Conv &c) {
   return c.moved - (1.0 - met) * c.x_elements() * double(c.p.size);
 }
 
-// Of a problem as it lies: the product, with the convolution's own bytes, or the walk over its pixels, which come one by one.
-inline double seconds_as_laid_out(const Schedule &s, const Asked &x) {
+// Of a problem as it lies: the product, with the convolution's own bytes, or the traversal of its pixels, which come one by one.
+inline double seconds_as_laid_out(const Schedule &s, const Query &x) {
   const Conv &c = x.c;
   const ConvProblem &p = c.p;
   const Rates &r = x.rate;
-  constexpr double short_walk = 1.2, odd_pixel = 1.3, beside = 0.3, ahead = 0.85, streamed = 1.15;
+  constexpr double short_traversal = 1.2, odd_pixel = 1.3, beside = 0.3, ahead = 0.85, streamed = 1.15;
   const int64_t merged = larger(1, merged_groups(c, s.merged, s.tile_k));
   const bool weight = p.variant == backward_weight;
   const GemmProblem g = product(s, c, merged);
   const cuda_gemm::Arch arch{x.arch.compute_units, x.arch.scratch_bytes};
-  const cuda_gemm::Asked asked{g, moved(c), r.gemm, arch, x.host};
+  const cuda_gemm::Query query{g, moved(c), r.gemm, arch, x.host};
   const cuda_gemm::tma_ws::Schedule equivalent{s.tile_m,    s.tile_n,         s.tile_k,
                                                s.cluster_m, s.cluster_n,      s.pingpong,
                                                0,           s.tile_scheduler, by_rows(s, c) ? 1 : s.tma_store};
-  const double steps = cuda_gemm::tma_ws::work(equivalent, cuda_gemm::tma_ws::view(equivalent, g), asked).steps;
+  const double steps = cuda_gemm::tma_ws::work(equivalent, cuda_gemm::tma_ws::view(equivalent, g), query).steps;
   // TMA delivers pixel by pixel, whatever they hold.
-  const double walked = weight ? double(s.tile_n) / double(s.cluster_m) : double(s.tile_m) / double(s.cluster_n);
-  double pixel = r.pixel(p.dims) * (s.tile_m < 256 ? short_walk : 1.0);
+  const double traversed = weight ? double(s.tile_n) / double(s.cluster_m) : double(s.tile_m) / double(s.cluster_n);
+  double pixel = r.pixel(p.dims) * (s.tile_m < 256 ? short_traversal : 1.0);
   if ((p.variant == backward_data ? p.filters : p.channels) % 16) pixel *= odd_pixel;
   // Rows of weights that end before their 128 bytes do, or the copy that fills them up.
   const double rows = steps * double(s.tile_n);
   const bool ends = !weight && !s.merged && c.group_channels % 64 != 0;
   const double filled = ends && rows >= 600 ? r.add_start : 0.0, early = ends && rows < 600 ? rows * r.short_row : 0.0;
-  const double walk = r.start + r.band_fill + steps * walked * pixel + early;
+  const double traversal = r.start + r.band_fill + steps * traversed * pixel + early;
   const bool apart = merged > 1 || (weight && odd_columns(c) && !ragged(c));
   const double copied = apart ? 2 * double(Wide(p.filters) * c.taps * (c.group_channels * merged) * p.size) : 0.0;
-  double product_time = cuda_gemm::tma_ws::seconds_with(equivalent, asked, apart, copied);
+  double product_time = cuda_gemm::tma_ws::seconds_with(equivalent, query, apart, copied);
   if (p.variant == forward) product_time = r.start + ahead * (product_time - r.start);
   const double longer = weight && s.tile_scheduler == cuda_gemm::stream_k ? streamed : 1.0;
-  const double most = slower(product_time, walk), least = faster(product_time, walk);
+  const double most = slower(product_time, traversal), least = faster(product_time, traversal);
   return (most + beside * (least - r.start)) * longer + filled;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   return seconds_in_copies(s.copies, needs(s), x,
-                           [&](const Asked &laid_out) { return seconds_as_laid_out(s, laid_out); });
+                           [&](const Query &laid_out) { return seconds_as_laid_out(s, laid_out); });
 }
 
 }  // namespace tma_ws

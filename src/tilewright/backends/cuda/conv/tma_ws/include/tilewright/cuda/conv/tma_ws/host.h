@@ -1,4 +1,4 @@
-// The host's half of convolutions by the tma_ws pipeline: what they refuse, the walk, tensor maps and launches.
+// The host's half of convolutions by the tma_ws pipeline: what they refuse, the traversal, tensor maps and launches.
 #pragma once
 #include <tilewright/conv_args.h>
 #include <tilewright/cuda/conv/blocks.h>
@@ -44,7 +44,7 @@ template <class Config> struct HostConvTmaWs {
     join_groups(x, merged);
     if (apart) lay_apart(x, room);
     ConvWsArgs t{};
-    if (!lay_walk<Config>(x, t)) return TW_BAD_ARGS;
+    if (!lay_traversal<Config>(x, t)) return TW_BAD_ARGS;
     TensorMap a = {}, b = {}, e = {}, d = {};
     const int64_t channels = apart || comes_filled<Config> ? wide(x) : x.channels;
     if (int error = maps(x, channels, t, a, b, e, d)) return status_of(error);
@@ -164,7 +164,7 @@ template <class Config> struct HostConvTmaWs {
     using Results = MapCache<C, S::chunk_columns, 64, S::chunk_columns == 64 ? 3 : S::chunk_columns == 32 ? 2 : 1>;
     static Pixels pixels;
     static Lines lines;
-    int error = pixels.get(walk_key(x, t), weight ? b : a);
+    int error = pixels.get(traversal_key(x, t), weight ? b : a);
     const int64_t all = x.groups * x.filters;
     const MapKey filters{x.w, channels, all, taps(x), x.w_strides[0], x.w_strides[3]};
     const MapKey rows{x.y, all, x.batch * x.out[0] * x.out[1] * x.out[2], 1, x.y_strides[3], 0};
@@ -183,7 +183,7 @@ template <class Config> struct HostConvTmaWs {
     }
     return error;
   }
-  static PixelKey walk_key(const tw_conv_args &x, const ConvWsArgs &t) {
+  static PixelKey traversal_key(const tw_conv_args &x, const ConvWsArgs &t) {
     const int64_t *size = data ? x.out : x.size, *strides = data ? x.y_strides : x.x_strides;
     PixelKey key{};
     key.address = data ? x.y : x.x;

@@ -9,8 +9,8 @@
 
 namespace tw {
 
-// Where a walk starts: the pixel of that number of the grid, image by image.
-template <class S> TW_GPU Walk walk_from(const ConvWsArgs &x, int channel, int pixel) {
+// Where a traversal starts: the pixel of that number of the grid, image by image.
+template <class S> TW_GPU Traversal traversal_from(const ConvWsArgs &x, int channel, int pixel) {
   int at[3] = {0, 0, 0}, left = pixel;
 #pragma unroll
   for (int i = 0; i < S::Spatial; ++i) {
@@ -21,9 +21,9 @@ template <class S> TW_GPU Walk walk_from(const ConvWsArgs &x, int channel, int p
   return {channel, at[0], at[1], at[2], left};
 }
 
-// One walk over pixels for the blocks in `mask`; Parts: how many blocks fetch for each other.
-template <class S, int Parts> TW_GPU void fetch_pixels(const TensorMap &map, Barrier *done, char *to, const Walk &at,
-                                                       const ConvTap &tap, uint16_t mask) {
+// One traversal of pixels for the blocks in `mask`; Parts: how many blocks fetch for each other.
+template <class S, int Parts> TW_GPU void fetch_pixels(const TensorMap &map, Barrier *done, char *to,
+                                                       const Traversal &at, const ConvTap &tap, uint16_t mask) {
   const Tap by{tap.by[0], tap.by[1], tap.by[2]};
   if constexpr (Parts == 1) tma_load_pixels<S::Spatial>(&map, done, to, at, by);
   else tma_load_pixels_multicast<S::Spatial>(&map, done, to, at, by, mask);
@@ -59,7 +59,7 @@ template <class S> TW_GPU void produce_taps(const TensorMap &map_a, const Tensor
   while (work.next(s)) {
     const int group = work.group(s), column = (s.n * S::ClusterN + place.n) * S::BN;
     const int channel = group * x.pixels_of_a_group, line = group * x.lines_of_a_group;
-    Walk at = walk_from<S>(x, 0, (s.m * S::ClusterM + place.m) * S::BM + place.n * S::pixels);
+    Traversal at = traversal_from<S>(x, 0, (s.m * S::ClusterM + place.m) * S::BM + place.n * S::pixels);
     int tap = x.first_tap[work.of(s)] + s.k0 / x.blocks, block = s.k0 % x.blocks;
     for (int step = s.k0; step < s.k1; ++step, ring.next()) {
       shared.empty[ring.stage].wait(ring.phase ^ 1);
@@ -96,7 +96,7 @@ template <class S> TW_GPU void produce_products(const TensorMap &map_a, const Te
       Barrier *done = &shared.full[ring.stage];
       done->expect(S::a_bytes + there * 8192);
       fetch<S::BM, S::ClusterN, 1>(map_a, done, a, step * 64, line, 0, place.n, place.row());
-      Walk at = walk_from<S>(x, 0, step * 64);
+      Traversal at = traversal_from<S>(x, 0, step * 64);
 #pragma unroll
       for (int i = 0; i < here; ++i) {
         const int part = place.m * here + i, number = first + part;

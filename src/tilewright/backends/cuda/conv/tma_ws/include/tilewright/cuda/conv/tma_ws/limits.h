@@ -1,4 +1,4 @@
-// tma_ws of convolutions: TMA walks over pixels and feeds wgmma.  What it refuses.
+// tma_ws of convolutions: TMA traverses pixels and feeds wgmma.  What it refuses.
 #pragma once
 #include <tilewright/cuda/conv/copies_limits.h>
 #include <tilewright/cuda/conv/tma_ws/sizes.h>
@@ -72,20 +72,20 @@ inline const Rule *broken_groups(const Schedule &s, const Conv &c) {
   if (merged == 0) return &groups_do_not_fill;
   const int64_t deep = p.variant == backward_data ? c.group_filters : c.group_channels;
   if (p.variant != backward_weight && p.groups > merged && deep * merged % s.tile_k) return &group_ends_inside;
-  // A walk may begin at whole 16 bytes of channels only: an H200 stops at others.
+  // A traversal may begin at whole 16 bytes of channels only: an H200 stops at others.
   if (p.variant == backward_weight && p.groups > merged &&
       (odd_bytes(c.group_channels * merged, 2) || odd_bytes(c.group_filters * merged, 2)))
     return &group_of_odd_bytes;
   return merged > 1 && Wide(p.filters) * c.taps * c.group_channels * merged >= kMost ? &merged_large : nullptr;
 }
 
-// Of an axis that is walked over: first pixel, how far the last lies behind the tensor's, how far taps move it, and how
+// Of an axis that is traversed: first pixel, how far the last lies behind the tensor's, how far taps move it, and how
 // many there are.
-struct Walk {
+struct Traversal {
   int64_t first, last, far, count;
 };
 
-inline Walk walk_of(const Conv &c, int axis) {
+inline Traversal traversal_of(const Conv &c, int axis) {
   const int64_t size = c.size[axis], out = c.out[axis], stride = c.stride[axis], before = c.before[axis];
   const int64_t window = c.window[axis], dilation = c.dilation[axis];
   if (c.p.variant != backward_data)
@@ -105,7 +105,7 @@ inline Walk walk_of(const Conv &c, int axis) {
 }
 
 // cuda/conv/traversal.h.
-inline const Rule *broken_walk(const Schedule &s, const Conv &c) {
+inline const Rule *broken_traversal(const Schedule &s, const Conv &c) {
   const ConvProblem &p = c.p;
   const bool data = p.variant == backward_data;
   if (p.batch == 0) return &no_images;
@@ -117,11 +117,11 @@ inline const Rule *broken_walk(const Schedule &s, const Conv &c) {
   Wide pixels = p.batch;
   const Rule *edge = nullptr;
   for (int axis = 0; axis < 3; ++axis) {
-    const Walk walked = walk_of(c, axis);
-    if (walked.far > reach.tap) return &taps_far;
-    if (!reach.holds(walked.first) || !reach.holds(walked.last)) edge = &edge_far;
+    const Traversal traversed = traversal_of(c, axis);
+    if (traversed.far > reach.tap) return &taps_far;
+    if (!reach.holds(traversed.first) || !reach.holds(traversed.last)) edge = &edge_far;
     if (data) classes *= smaller(c.stride[axis], c.size[axis]);
-    pixels *= walked.count;
+    pixels *= traversed.count;
   }
   if (edge) return edge;
   if (classes > kMostClasses) return &classes_many;
@@ -135,7 +135,7 @@ inline const Rule *broken_walk(const Schedule &s, const Conv &c) {
 inline const Rule *broken(const Schedule &s, const Conv &c) {
   if (const Rule *layout = broken_layout(s, c)) return layout;
   if (const Rule *groups = broken_groups(s, c)) return groups;
-  return broken_walk(s, c);
+  return broken_traversal(s, c);
 }
 
 inline Needs needs(const Schedule &s) { return {false, s.merged != 0, false}; }

@@ -8,7 +8,7 @@
 //   backward_weight   filters      taps x channels   pixels of y                 rows, columns
 //
 // Where strides are over 1, the pixels of x that meet the same taps of a filter are a class: each is a product of its
-// own, all of them over the same walk through y, and rows of one lie strides apart in x.
+// own, all of them over the same traversal of y, and rows of one lie strides apart in x.
 #pragma once
 #include <tilewright/conv_rules.h>
 #include <tilewright/cuda/conv/tma_ws/sizes.h>
@@ -19,12 +19,12 @@ namespace tw {
 
 // Spatial arrays of these structs are w, h, d.
 
-// A tap of a filter and how far it moves the walk over pixels.
+// A tap of a filter and how far it moves the traversal of pixels.
 struct ConvTap {
   uint16_t number;
   uint8_t by[3];
 };
-// The pixels a walk goes over: how many, how far apart in the map, and from which one on.
+// The pixels a traversal goes over: how many, how far apart in the map, and from which one on.
 struct ConvGrid {
   Divider size[3];
   int step[3], first[3];
@@ -69,7 +69,8 @@ template <class Config> struct ConvWs
   static constexpr bool by_rows = by_classes && sizeof(typename Config::C) == 2 && Base::BN % 16 == 0;
   static constexpr int row_bytes = Base::chunk_columns * 2 + 16;
   static_assert(!by_rows || 64 * row_bytes <= Base::buffers * Base::chunk, "rows have the room of buffers");
-  static constexpr int pixels = variant == ConvVariant::backward_weight ? 64 : Base::BM / Base::ClusterN;  // of a walk
+  static constexpr int pixels =
+      variant == ConvVariant::backward_weight ? 64 : Base::BM / Base::ClusterN;  // of a traversal
   static_assert(variant == ConvVariant::forward || sizeof(typename Config::A) == 2, "wgmma reads others along k only");
   static_assert(variant != ConvVariant::backward_weight || Base::BN % 64 == 0, "columns come 64 at a time");
 

@@ -36,8 +36,8 @@ inline ConvProblem folded_data(const Conv &c) {
     ConvProblem whole = p;
     whole.size_0 = larger(p.size_0, p.stride_0), whole.size_1 = larger(p.size_1, p.stride_1);
     whole.size_2 = larger(p.size_2, p.stride_2);
-    const tma_ws::Walk walked = tma_ws::walk_of(Conv(whole), axis);
-    before.at[axis] = -walked.first, window.at[axis] = walked.far + 1;
+    const tma_ws::Traversal traversed = tma_ws::traversal_of(Conv(whole), axis);
+    before.at[axis] = -traversed.first, window.at[axis] = traversed.far + 1;
     out.at[axis] = ceil_div(c.size[axis], c.stride[axis]);
   }
   if (c.stride.product() == 1) before.at[2] = 0, window.at[2] = 1, out.at[2] = c.out[2];

@@ -3,8 +3,8 @@
 // forward, backward_weight: x is copied into pixels of 8 channels, with its padding along w, and then seen through a map
 // of pixels that overlap: each has the channels of the 8 pixels from it on, 64 in all, and one tap of the window's width
 // is left.  backward_data of windows that move pixel by pixel: the taps of a row are columns of one product over y, which
-// walks over the rows of taps only; a pixel of x is the sum of what its taps have in neighbouring pixels, and a second
-// kernel adds them, in fp32.  Of others: the pixels of x that lie in one stride are columns, and the walk's window is what
+// traverses the rows of taps only; a pixel of x is the sum of what its taps have in neighbouring pixels, and a second
+// kernel adds them, in fp32.  Of others: the pixels of x that lie in one stride are columns, and the traversal's window is what
 // any of them meets.
 #pragma once
 #include <tilewright/cuda/conv/tma_ws/shape.h>
@@ -44,7 +44,7 @@ struct FoldArgs {
   // backward_data
   Divider stride[3];
   int folded[3], first[3], dilation[3], padding[3],
-      row;      // sizes of the accumulators, where the walk begins, their columns
+      row;      // sizes of the accumulators, where the traversal begins, their columns
   int by_taps;  // columns are taps of a row, not pixels of a stride
 };
 
@@ -80,19 +80,19 @@ template <class T> TW_GPU void unfold_pixels(const FoldArgs &x, int at) {
   const long long line = (((long long)p.image * x.folded[2] + q[2]) * x.folded[1] + q[1]) * x.folded[0];
   const int column = ((rest[2] * int(x.stride[1].by) + rest[1]) * int(x.stride[0].by) + rest[0]) * x.channels;
   const float *from = static_cast<const float *>(x.from) + line * x.row + column;
-  float sums[Folded::pixel] = {};
+  float accum[Folded::pixel] = {};
 #pragma unroll 4
   for (int tap = 0; tap < (x.by_taps ? x.window[0] : 1); ++tap, from += x.channels) {
     const int there = x.by_taps ? p.w + x.padding[0] - tap * x.dilation[0] : q[0];
     if (there < 0 || there >= x.folded[0]) continue;
 #pragma unroll
     for (int c = 0; c < Folded::pixel; ++c)
-      if (c < x.channels) sums[c] += from[(long long)there * x.row + c];
+      if (c < x.channels) accum[c] += from[(long long)there * x.row + c];
   }
   T *to = static_cast<T *>(x.to) + p.image * x.apart[3] + p.d * x.apart[2] + p.h * x.apart[1] + p.w * x.apart[0];
 #pragma unroll
   for (int c = 0; c < Folded::pixel; ++c)
-    if (c < x.channels) round_to(sums[c], to[c * x.channel_apart]);
+    if (c < x.channels) round_to(accum[c], to[c * x.channel_apart]);
 }
 // The weights of a tap's row, 64 columns; and out of their gradient, the other way.
 template <class T> TW_GPU void fold_weights(const FoldArgs &x, int at) {
@@ -111,7 +111,7 @@ template <class T> TW_GPU void unfold_weights(const FoldArgs &x, int at) {
   static_cast<T *>(x.to)[filter * x.filter_apart + (row * x.window[0] + tap) * x.tap_apart + c * x.weight_apart] =
       static_cast<const T *>(x.from)[(long long)line * Folded::width + tap * Folded::pixel + c];
 }
-// backward_data: for every column and channel, at every tap of the walk, the filters.
+// backward_data: for every column and channel, at every tap of the traversal, the filters.
 template <class T> TW_GPU void fold_filters(const FoldArgs &x, int at) {
   const int place = x.columns.quotient(at), filter = at - place * int(x.columns.by);  // filters, filled up with zeros
   const FoldPlace t(x.size, place);                                                   // its image is the line

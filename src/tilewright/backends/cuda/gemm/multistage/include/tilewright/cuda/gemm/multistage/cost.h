@@ -34,7 +34,7 @@ struct Traffic {
   }
 };
 
-inline double mma_seconds(const Schedule &s, const Asked &x) {
+inline double mma_seconds(const Schedule &s, const Query &x) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const int64_t m = s.tile_m, n = s.tile_n, k = s.tile_k, units = x.arch.compute_units;
@@ -87,7 +87,7 @@ inline double plain_together(int64_t blocks, int64_t held, int64_t warps, int64_
   return double(rounds * held) + (results <= 64 * 32 * warps ? 1.2 : 2.0);
 }
 
-inline double plain_seconds(const Schedule &s, const Asked &x) {
+inline double plain_seconds(const Schedule &s, const Query &x) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const int64_t results = s.tile_m * s.tile_n, units = x.arch.compute_units, threads = 32 * warps(s);
@@ -106,13 +106,13 @@ inline double plain_seconds(const Schedule &s, const Asked &x) {
     left = double(results * high_now * deep) / double(steps);
   }
   const double issued = plain_issued(s, p) * double(warps(s)), stream = s.tile_scheduler == stream_k ? 1.0 : 0.0;
-  const double walked = double(deep) * issued / r.plain_issue * high * (1.0 + (1.05 - 1.0) * stream);
+  const double traversed = double(deep) * issued / r.plain_issue * high * (1.0 + (1.05 - 1.0) * stream);
   const double met = parts > 1 ? 1.0 : 0.0;
   const double sums = 8.0 * double(s.tile_m) * double(s.tile_n) * double(tiles) * double(parts) * met;
   const double taken = 4.0 * double(s.tile_m) * double(s.tile_n) * double(takes);
   const double handed =
       r.plain_sync * met + sums / r.plain_sums + r.plain_hand * double(takes) + taken / r.plain_handed;
-  const double body = walked + r.plain_fill * double(fills) + r.plain_store_results * left + handed;
+  const double body = traversed + r.plain_fill * double(fills) + r.plain_store_results * left + handed;
   return r.start + slower(x.moved / r.memory, body);
 }
 
@@ -120,7 +120,7 @@ inline double plain_seconds(const Schedule &s, const Asked &x) {
 
 // Several blocks share a multiprocessor.  A k-block of theirs takes as long as the slowest of the multiplications of all,
 // what they fetch from the second-level cache, and the wait for the copies of one, the same however many wait.
-inline double wide_seconds(const Schedule &s, const Asked &x) {
+inline double wide_seconds(const Schedule &s, const Query &x) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const int64_t m = s.tile_m, n = s.tile_n, k = s.tile_k, units = x.arch.compute_units, threads = 32 * warps(s);
@@ -148,7 +148,7 @@ inline double wide_seconds(const Schedule &s, const Asked &x) {
   return r.start + slowest(r, body, powers().memory[0], x.moved / r.memory);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   if (nothing_to_do(x.p)) return x.rate.start;
   if (x.p.type_a == tf32) return wide_seconds(s, x);
   return x.p.type_a == fp32 ? plain_seconds(s, x) : mma_seconds(s, x);

@@ -9,7 +9,7 @@ namespace cuda_gemm {
 namespace skinny {
 
 // The bytes of the large matrix over a bandwidth that grows with the loads in flight.
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   if (nothing_to_do(p)) return r.start;

@@ -19,7 +19,7 @@ template <class S> using SkinnyAccumulators = float[S::Warps][S::rows][S::tokens
 // What the warps of a block summed up, added and stored.
 // Config: C (the output type), D, epilogue, num_d.
 template <class S, class Config>
-TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnyAccumulators<S> &sums, int first) {
+TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnyAccumulators<S> &accum, int first) {
   const Finish<Config> finish(x.finish);
   auto *e = static_cast<typename Config::C *>(x.e) + blockIdx.y * x.e_batch;
 #pragma unroll 1
@@ -30,8 +30,8 @@ TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnyAccumulators<S> &sums,
     float total = 0, up = 0;
 #pragma unroll
     for (int u = 0; u < S::Warps; ++u) {
-      total += load_shared<float>(&sums[u][row][token]);
-      if constexpr (S::Dual) up += load_shared<float>(&sums[u][row + 8][token]);
+      total += load_shared<float>(&accum[u][row][token]);
+      if constexpr (S::Dual) up += load_shared<float>(&accum[u][row + 8][token]);
     }
     if constexpr (S::Dual) e[token * x.e_stride + many] = finish.both(total, up);
     else if constexpr (S::Swapped) e[many * x.e_stride + token] = finish(total, blockIdx.y, many, token);
@@ -189,7 +189,7 @@ template <class S> struct skinny_loads<S, true> {
 // A warp's share of k, and what the block makes of all shares.
 template <class S, class Config, bool Cut, class Loads>
 TW_GPU void skinny_multiply(const SkinnyArgs &x, Loads &loads, int warp, int turns) {
-  SkinnyAccumulators<S> &sums = *reinterpret_cast<SkinnyAccumulators<S> *>(dynamic_shared());
+  SkinnyAccumulators<S> &accum = *reinterpret_cast<SkinnyAccumulators<S> *>(dynamic_shared());
   float d[S::RowTiles][S::TokenTiles][4] = {};
   if (warp < turns) loads.template load<Cut>(0, warp);
   for (int turn = warp; turn < turns; turn += 2 * S::Warps) {
@@ -204,9 +204,9 @@ TW_GPU void skinny_multiply(const SkinnyArgs &x, Loads &loads, int warp, int tur
     for (int j = 0; j < S::TokenTiles; ++j)
 #pragma unroll
       for (int q = 0; q < 4; ++q)
-        store_shared(&sums[warp][loads.row(i, q / 2)][j * 8 + loads.quad * 2 + q % 2], d[i][j][q]);
+        store_shared(&accum[warp][loads.row(i, q / 2)][j * 8 + loads.quad * 2 + q % 2], d[i][j][q]);
   block_barrier();
-  skinny_leave<S, Config>(x, sums, loads.first);
+  skinny_leave<S, Config>(x, accum, loads.first);
 }
 
 template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {

@@ -66,11 +66,12 @@ template <class S, class Config> TW_GPU void reduce_across_cluster(const Accumul
 #pragma unroll
     for (int q = 1; q < S::ClusterK; ++q) add<Sum>(v[0][0], v[q][0]), add<Sum>(v[0][1], v[q][1]);
     const float4 low = v[0][0], high = v[0][1];
-    const Sum sums[some] = {from_word<Sum>(low.x),  from_word<Sum>(low.y),  from_word<Sum>(low.z),
-                            from_word<Sum>(low.w),  from_word<Sum>(high.x), from_word<Sum>(high.y),
-                            from_word<Sum>(high.z), from_word<Sum>(high.w)};
+    const Sum accum[some] = {from_word<Sum>(low.x),  from_word<Sum>(low.y),  from_word<Sum>(low.z),
+                             from_word<Sum>(low.w),  from_word<Sum>(high.x), from_word<Sum>(high.y),
+                             from_word<Sum>(high.z), from_word<Sum>(high.w)};
     const int row = row0 + line;
-    finish.store(sums, columns - column0 - column, s.z, row, column0 + column, e + row * x.e_stride + column0 + column);
+    finish.store(accum, columns - column0 - column, s.z, row, column0 + column,
+                 e + row * x.e_stride + column0 + column);
   }
 }
 

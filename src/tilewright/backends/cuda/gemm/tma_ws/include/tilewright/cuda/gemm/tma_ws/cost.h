@@ -61,7 +61,7 @@ struct Work {
   int64_t parts, busy;  // splits of k; clusters at work
 };
 
-inline Work work(const Schedule &s, const View &v, const Asked &x) {
+inline Work work(const Schedule &s, const View &v, const Query &x) {
   const int64_t shared = sharing_k(s), blocks = v.cluster_rows * v.cluster_columns;
   const int64_t clusters = clusters_of(x.arch.compute_units, blocks * shared);
   const int64_t tiles =
@@ -94,7 +94,7 @@ struct Counted {
 };
 
 // A k-block: its multiply beside what it fetches, from the cache and into the multiprocessor.
-inline void count_step(const Schedule &s, const View &v, const Asked &x, const Work &w, int64_t fetched, Counted &to) {
+inline void count_step(const Schedule &s, const View &v, const Query &x, const Work &w, int64_t fetched, Counted &to) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const double blocks = double(w.busy * v.cluster_rows * v.cluster_columns * sharing_k(s));
@@ -122,7 +122,7 @@ inline void count_step(const Schedule &s, const View &v, const Asked &x, const W
 }
 
 // The epilogue store (epilogue_store.h): by TMA, from the registers, or through a staging buffer of shared memory.
-inline double way_out(const Schedule &s, const View &v, const Asked &x, const Work &w) {
+inline double way_out(const Schedule &s, const View &v, const Query &x, const Work &w) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const bool registers = !s.tma_store && v.rows == 64 * v.groups && v.columns <= 64 && !s.swap_ab;
@@ -141,7 +141,7 @@ inline double way_out(const Schedule &s, const View &v, const Asked &x, const Wo
 }
 
 // With copies made first of so many bytes, read and written.
-inline Counted count(const Schedule &s, const Asked &x, bool copies_first, double again) {
+inline Counted count(const Schedule &s, const Query &x, bool copies_first, double again) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const View v = view(s, p);
@@ -175,7 +175,7 @@ inline void add_up(const Counted *some, int64_t count, const Rates &r, double *t
   for (int64_t i = 0; i < count; ++i) to[i] = r.start + r.fill + pow(to[i] + some[i].streamed, root) + some[i].copies;
 }
 
-inline double seconds_with(const Schedule &s, const Asked &x, bool copies_first, double again) {
+inline double seconds_with(const Schedule &s, const Query &x, bool copies_first, double again) {
   const Counted counted = count(s, x, copies_first, again);
   double seconds;
   add_up(&counted, 1, x.rate, &seconds);
@@ -183,7 +183,7 @@ inline double seconds_with(const Schedule &s, const Asked &x, bool copies_first,
 }
 
 // Of up to kTogether kernels (select/library.h).
-inline void seconds_of_some(const Schedule *const *some, int64_t many, const Asked &x, double *seconds) {
+inline void seconds_of_some(const Schedule *const *some, int64_t many, const Query &x, double *seconds) {
   Counted counted[32];
   const double again = copied_bytes(x.p);
   for (int64_t i = 0; i < many && !nothing_to_do(x.p); ++i) counted[i] = count(*some[i], x, again > 0, again);
@@ -191,7 +191,7 @@ inline void seconds_of_some(const Schedule *const *some, int64_t many, const Ask
   for (int64_t i = 0; i < many; ++i) seconds[i] = x.rate.start;
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   if (nothing_to_do(x.p)) return x.rate.start;
   const double again = copied_bytes(x.p);
   return seconds_with(s, x, again > 0, again);

@@ -76,11 +76,11 @@ template <class S, class Config> struct TmaEpilogueStore {
       }
 #pragma unroll
       for (int g = 0; g < S::batch && first + g < S::needed; ++g) {
-        float (&sums)[S::BN / 2] = d[(first + g) / across];
+        float (&accum)[S::BN / 2] = d[(first + g) / across];
         const int c = (first + g) % across * S::chunk_columns;
-        if constexpr (Simple) fuse.simply(sums, c);
-        else fuse(sums, (first + g) / across, c, p, here + g * S::chunk);
-        fill(here + g * S::chunk, sums, c);
+        if constexpr (Simple) fuse.simply(accum, c);
+        else fuse(accum, (first + g) / across, c, p, here + g * S::chunk);
+        fill(here + g * S::chunk, accum, c);
       }
       fence_async_proxy();
       me.sync();
@@ -192,10 +192,10 @@ template <class S, class Config> struct DirectEpilogueStore {
     any(d, p);
   }
   // Neighbours of a row of the problem, from (row, column) of the kernel on.
-  template <int Count> TW_GPU void store(const Sum (&sums)[Count], const Part<Out> &p, int row, int column) const {
+  template <int Count> TW_GPU void store(const Sum (&accum)[Count], const Part<Out> &p, int row, int column) const {
     const int r = S::SwapAB ? column : row, c = S::SwapAB ? row : column, there = (S::SwapAB ? x.m : x.n) - c;
     const long long at = S::row_at(x, p.z, r), along = S::ragged ? S::column_at(x, c) : c;
-    if (at >= 0 && there > 0 && (!S::ragged || along >= 0)) finish.store(sums, there, p.z, r, c, p.e + at + along);
+    if (at >= 0 && there > 0 && (!S::ragged || along >= 0)) finish.store(accum, there, p.z, r, c, p.e + at + along);
   }
 
  private:
@@ -206,8 +206,8 @@ template <class S, class Config> struct DirectEpilogueStore {
   TW_GPU void from_registers(const Accumulators<S> &d, const Part<Out> &p) const {
 #pragma unroll
     for (int j = 0; j < S::BN / 4; ++j) {
-      const Sum sums[2] = {d[0][j * 2], d[0][j * 2 + 1]};
-      store(sums, p, p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, p.column + j / 2 * 8 + me.lane % 4 * 2);
+      const Sum accum[2] = {d[0][j * 2], d[0][j * 2 + 1]};
+      store(accum, p, p.row + me.warp * 16 + j % 2 * 8 + me.lane / 4, p.column + j / 2 * 8 + me.lane % 4 * 2);
     }
   }
   // Nothing but alpha, and pairs of a row that lie whole.
@@ -280,14 +280,14 @@ template <class S, class Config> struct DirectEpilogueStore {
 #pragma unroll(S::blocks_m *S::BN / 2 >= 144 ? 1 : 2)  // beside so many accumulators no register is left for a second
     for (int at = me.thread; at < lines * along; at += 128) {
       const int first = at % along * Count, line = at / along;
-      Sum sums[Count];
+      Sum accum[Count];
 #pragma unroll
       for (int n = 0; n < Count; n += 4) {
         const auto four = *reinterpret_cast<const Some<Sum, 4> *>(staging + place(line, first + n));
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[n + i] = four.v[i];
+        for (int i = 0; i < 4; ++i) accum[n + i] = four.v[i];
       }
-      put(sums, p, row, column, line, first);
+      put(accum, p, row, column, line, first);
     }
   }
   // The same of rows that begin between: words are cut where they begin in memory, and the ends go one by one.
@@ -299,24 +299,24 @@ template <class S, class Config> struct DirectEpilogueStore {
       const Out *to = p.e + S::row_at(x, p.z, (S::SwapAB ? column : row) + line) + (S::SwapAB ? row : column);
       const int first = at % along * Count - int(reinterpret_cast<uintptr_t>(to) / sizeof(Out) % Count);
       if (first >= 0 && first + Count <= length) {
-        Sum sums[Count];
+        Sum accum[Count];
 #pragma unroll
-        for (int n = 0; n < Count; ++n) sums[n] = staging[place(line, first + n)];
-        put(sums, p, row, column, line, first);
+        for (int n = 0; n < Count; ++n) accum[n] = staging[place(line, first + n)];
+        put(accum, p, row, column, line, first);
         continue;
       }
 #pragma unroll 1
       for (int n = first < 0 ? 0 : first; n < length && n < first + Count; ++n) {
-        const Sum sums[1] = {staging[place(line, n)]};
-        put(sums, p, row, column, line, n);
+        const Sum accum[1] = {staging[place(line, n)]};
+        put(accum, p, row, column, line, n);
       }
     }
   }
   // Neighbours of a line of the staging buffer that begins at (row, column) of the kernel.
   template <int Count>
-  TW_GPU void put(const Sum (&sums)[Count], const Part<Out> &p, int row, int column, int line, int at) const {
-    if constexpr (S::SwapAB) store(sums, p, row + at, column + line);
-    else store(sums, p, row + line, column + at);
+  TW_GPU void put(const Sum (&accum)[Count], const Part<Out> &p, int row, int column, int line, int at) const {
+    if constexpr (S::SwapAB) store(accum, p, row + at, column + line);
+    else store(accum, p, row + line, column + at);
   }
   struct alignas(8) Pair {
     Sum left, right;
@@ -387,11 +387,11 @@ template <class S, class Config> struct EpilogueStore {
         const int unit = index / 128, owner = index % 128, i = unit / (S::BN / 8);
         const int r = p.row + i * 64 + owner / 32 * 16 + owner % 32 / 4,
                   c = p.column + unit % (S::BN / 8) * 8 + owner % 4 * 2;
-        const Sum sums[4] = {from_word<Sum>(v.x), from_word<Sum>(v.y), from_word<Sum>(v.z), from_word<Sum>(v.w)};
+        const Sum accum[4] = {from_word<Sum>(v.x), from_word<Sum>(v.y), from_word<Sum>(v.z), from_word<Sum>(v.w)};
 #pragma unroll
         for (int q = 0; q < 4; q += S::SwapAB ? 1 : 2)
-          if constexpr (S::SwapAB) stores.store({sums[q]}, p, r + q / 2 * 8, c + q % 2);
-          else stores.store({sums[q], sums[q + 1]}, p, r + q / 2 * 8, c);
+          if constexpr (S::SwapAB) stores.store({accum[q]}, p, r + q / 2 * 8, c + q % 2);
+          else stores.store({accum[q], accum[q + 1]}, p, r + q / 2 * 8, c);
       });
   }
 };

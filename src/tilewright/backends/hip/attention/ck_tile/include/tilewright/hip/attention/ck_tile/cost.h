@@ -9,7 +9,7 @@ namespace hip_attention {
 namespace ck_tile {
 
 // Whole tiles of rows and keys, on as many compute units as there are blocks for.
-inline double compute_seconds(const Schedule &s, const Asked &x) {
+inline double compute_seconds(const Schedule &s, const Query &x) {
   const AttentionProblem &p = x.a.p;
   if (p.family != kForward && p.family != kSplit) return 0.0;
   const int64_t tiles = ceil_div(p.seqlen_q, s.tile_m0), units = x.arch.compute_units;
@@ -22,7 +22,7 @@ inline double compute_seconds(const Schedule &s, const Asked &x) {
   return double(x.a.flops) * filled * waves * slow / flops_of(x.rate, p.type_q);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   return x.rate.start + slower(compute_seconds(s, x), double(x.a.moved) / x.rate.memory);
 }
 

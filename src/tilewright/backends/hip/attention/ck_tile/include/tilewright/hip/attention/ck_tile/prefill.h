@@ -11,7 +11,7 @@
 
 namespace tw::hip {
 
-// A window that is walked to from the first key.  CK Tile begins with the first tile the window reaches, but reads the
+// A window that is reached from the first key.  CK Tile begins with the first tile the window reaches, but reads the
 // list of pages from its beginning: what lies before the window must be passed by, hidden.
 template <class Mask> struct FromFirstKey : Mask {
   using Mask::Mask;

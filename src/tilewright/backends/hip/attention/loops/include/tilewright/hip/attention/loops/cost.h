@@ -8,7 +8,7 @@ namespace selection {
 namespace hip_attention {
 namespace loops {
 
-inline double seconds(const Schedule &, const Asked &x) {
+inline double seconds(const Schedule &, const Query &x) {
   return x.rate.start + (double(x.a.flops) / 2 + double(x.a.moved) / 4) / x.rate.loops;
 }
 

@@ -17,7 +17,7 @@ constexpr double kConverted = 1.2;  // elements that are converted on their way
 constexpr double kLean = 1.5;       // queries that are read of LDS for every tile, and nothing fetched ahead
 
 // Whole tiles of rows and keys, on as many compute units as there are blocks for.
-inline double compute_seconds(const Schedule &s, const Asked &x) {
+inline double compute_seconds(const Schedule &s, const Query &x) {
   const AttentionProblem &p = x.a.p;
   const Rates &r = x.rate;
   const int64_t heads_rows = larger(1, p.seqlen_q * x.a.group), tiles = ceil_div(heads_rows, s.tile_m);
@@ -36,7 +36,7 @@ inline double compute_seconds(const Schedule &s, const Asked &x) {
   return double(x.a.flops) * filled * waves * work / (flops * kShare * reuse);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   return x.rate.start + slower(compute_seconds(s, x), double(x.a.moved) / x.rate.memory);
 }
 

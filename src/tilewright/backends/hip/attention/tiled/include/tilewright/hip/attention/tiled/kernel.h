@@ -1,7 +1,7 @@
 // Attention by matrix instructions on any AMD GPU that has them: MFMA and WMMA, any stride, size and feature.
 //
 // A block has tile_m rows of queries, 16 * row_blocks a wave; rows of the query heads that share a head of keys lie side by
-// side in it, so that few rows of many heads fill it too.  It walks tiles of tile_n keys: keys lie in LDS as they are,
+// side in it, so that few rows of many heads fill it too.  It traverses tiles of tile_n keys: keys lie in LDS as they are,
 // values transposed, and while waves multiply, lanes already hold what comes next.
 //
 // Both products are transposed: scores are keys times queries, results values times weights.  So a lane's scores are
@@ -11,7 +11,7 @@
 
 #include <tilewright/export.h>
 #include <tilewright/hip/attention/tiled/softmax.h>
-#include <tilewright/hip/attention/tiled/walk.h>
+#include <tilewright/hip/attention/tiled/traversal.h>
 #include <tilewright/hip/head_fetch.h>
 #include <tilewright/select/attention_args.h>
 
@@ -68,6 +68,14 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
 
   static TW_GPU int lane() { return Tile::lane(); }
   static TW_GPU int wave() { return __builtin_amdgcn_readfirstlane(int(threadIdx.x) / Unit::wave); }
+  // Of which the compiler does not know that it is the same each time: what follows from it is worked out anew, where else
+  // it would be held from the first tile to the last.
+  static TW_GPU int thread() {
+    int number = int(threadIdx.x);
+    asm volatile("" : "+v"(number));
+    return number;
+  }
+  TW_GPU int own_row(int r) const { return this->first + wave_row() + r * 16 + thread() % 16; }
   static TW_GPU int wave_row() { return wave() / shares * wave_rows; }
   static TW_GPU int first_column() { return shares > 1 ? wave() % shares * columns : 0; }  // of 16 elements
 
@@ -129,12 +137,9 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
     fold = Tile::scored || !(x.scale > 0) ? attention_log2e : float(x.scale) * attention_log2e;
 #pragma unroll
     for (int r = 0; r < row_blocks; ++r) {
-      const int at = this->first + wave_row() + r * 16 + lane() % 16, row = this->at_most_last(at);
+      const int row = this->at_most_last(this->first + wave_row() + r * 16 + lane() % 16);
       Row &mine = own[r];
-      mine.there = at < rows;
       mine.position = this->position(row), mine.head = this->head(row);
-      const Span span = window_of(x, s, mine.position);
-      mine.begin = int(span.begin), mine.end = int(span.end);
       mine.score = AttentionScore<Config>(x, s, mine.head, mine.position);
       if constexpr (Config::scales != AttentionScales::none) {
         mine.factor = scale_at(x.q_scales, s.index, mine.head, mine.position);
@@ -208,7 +213,13 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
   TW_GPU void score(Tile &tile, int first) {
     if constexpr (Tile::scored) tile.become(x, s, own, head_kv, first);
     else if (!(x.scale > 0)) tile.times(float(x.scale));
-    if (first < seen.whole_begin || first + tile_n > seen.whole_end) tile.hide(own, first, int(x.sink_keys));
+    if (first < seen.whole_begin || first + tile_n > seen.whole_end) {
+#pragma unroll
+      for (int r = 0; r < row_blocks; ++r) {
+        const Span span = window_of(x, s, this->position(this->at_most_last(own_row(r))));
+        tile.hide(r, int(span.begin) - first, int(span.end) - first, int(x.sink_keys) - first);
+      }
+    }
   }
   TW_GPU void sync(int first, const Dropout &dropout) {
     Tile tile;
@@ -222,38 +233,40 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
         for (int c = 0; c < columns; ++c) o[r][c] *= factor;
       }
       if constexpr (Config::dropout) tile.drop(r, dropout, uint32_t(s.index * x.heads_q + own[r].head), own[r], first);
-      if constexpr (Config::scales == AttentionScales::block)
+      if constexpr (Config::scales == AttentionScales::block) {
+        const int start = Tile::forgotten(first), last = int(s.keys) - 1;
         tile.template each<true>(r, [&](float &one, int key) {
-          const int64_t at = first + key < s.keys ? first + key : s.keys - 1;
-          one *= scale_at(x.v_scales, s.index, head_kv, at);
+          one *= scale_at(x.v_scales, s.index, head_kv, start + key < last ? start + key : last);
         });
+      }
     }
     multiply_values(tile);
   }
 
   TW_GPU void run() {
     if (this->first >= rows) return;
-    const TileWalk walk = this->walk();
+    const TileTraversal traversal = this->traversal();
     const int head_qk = int(x.head_qk), head_v = int(x.head_v);
     FetchK fetch_k;
     FetchV fetch_v;
-    const auto load_keys = [&](int i) { fetch_k.load(KPlace{{*this, walk[i] * tile_n}}, head_qk); };
-    const auto load_values = [&](int i) { fetch_v.load(VPlace{{*this, walk[i] * tile_n}}, head_v); };
-    if (ahead && walk.count > 0) load_keys(0), load_values(0);
+    const auto load_keys = [&](int i) { fetch_k.load(KPlace{{*this, traversal[i] * tile_n}}, head_qk); };
+    const auto load_values = [&](int i) { fetch_v.load(VPlace{{*this, traversal[i] * tile_n}}, head_v); };
+    if (ahead && traversal.count > 0) load_keys(0), load_values(0);
     take_queries();
     take_rows();
     Dropout dropout{};
     if constexpr (Config::dropout) dropout = dropout_of(x);
 #pragma clang loop unroll(disable)
-    for (int i = 0; i < walk.count; ++i) {
-      const int at = walk[i] * tile_n;
+    for (int i = 0; i < traversal.count; ++i) {
+      const int at = traversal[i] * tile_n;
+      fetch_k.me = fetch_v.me = thread();
       if (!ahead) load_keys(i);
       if (i > 0) __syncthreads();  // the tile before is done
       fetch_k.put(keys, KPlace{{*this, at}}, head_qk);
       if (!ahead) load_values(i);
       fetch_v.put(values, VPlace{{*this, at}}, head_v);
       __syncthreads();
-      if (ahead && i + 1 < walk.count) load_keys(i + 1), load_values(i + 1);
+      if (ahead && i + 1 < traversal.count) load_keys(i + 1), load_values(i + 1);
       if (at < seen.end && (at + tile_n > seen.begin || at < x.sink_keys)) sync(at, dropout);
     }
     store(dropout);
@@ -265,6 +278,7 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
 #pragma unroll
     for (int r = 0; r < row_blocks; ++r) {
       const Row &mine = own[r];
+      const int row = own_row(r), position = this->position(row), head = this->head(row);
       float sum = mine.sum;
 #pragma unroll
       for (int bits = 16; bits < Unit::wave; bits *= 2) sum += lane_xor(sum, bits);
@@ -272,15 +286,15 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
       if constexpr (Config::dropout) factor *= dropout.keep;
       if constexpr (Config::scales != AttentionScales::none && Config::scales != AttentionScales::block)
         factor *= scale_at(x.v_scales, s.index, head_kv, 0);
-      if (!mine.there) continue;
+      if (row >= rows) continue;
       O *const to = static_cast<O *>(x.o) + part * x.o_split + s.index * x.o_strides.batch +
-                    (s.first_row + mine.position) * x.o_strides.row + mine.head * x.o_strides.head;
+                    (s.first_row + position) * x.o_strides.row + head * x.o_strides.head;
 #pragma unroll
       for (int c = 0; c < columns; ++c) store_column(to, first_column() + c, o[r][c], factor);
       if constexpr (Config::lse || Config::family == AttentionFamily::split) {
         if (lane() < 16 && first_column() == 0) {
           float *const lse = static_cast<float *>(x.lse) + part * x.lse_split + s.index * x.lse_batch +
-                             mine.head * x.lse_head + s.first_row + mine.position;
+                             head * x.lse_head + s.first_row + position;
           const float ln2 = 0.6931471805599453f;
           *lse = sum == 0.0f ? minus_infinity() : (mine.top * fold - Tile::raised) * ln2 + logf(sum);
         }
@@ -290,15 +304,15 @@ template <class Config> struct AttentionTiled : BlockRows<Config> {
   // What a lane has of 16 elements: neighbours, but on RDNA 3.
   TW_GPU void store_column(O *to, int c, const typename Unit::Accumulators &some, float factor) const {
     struct __attribute__((packed)) Anywhere {
-      O v[Unit::sums];
+      O v[Unit::accum];
     } rounded;
 #pragma unroll
-    for (int i = 0; i < Unit::sums; ++i) round_to(some[i] * factor, rounded.v[i]);
+    for (int i = 0; i < Unit::accum; ++i) round_to(some[i] * factor, rounded.v[i]);
     const int first = c * 16 + Unit::row(lane(), 0), head = int(x.head_v);
-    if (!Weights::halves && first + Unit::sums <= head) *reinterpret_cast<Anywhere *>(to + first) = rounded;
+    if (!Weights::halves && first + Unit::accum <= head) *reinterpret_cast<Anywhere *>(to + first) = rounded;
     else {
 #pragma unroll
-      for (int i = 0; i < Unit::sums; ++i) {
+      for (int i = 0; i < Unit::accum; ++i) {
         const int d = c * 16 + Unit::row(lane(), i);
         if (d < head) to[d] = rounded.v[i];
       }

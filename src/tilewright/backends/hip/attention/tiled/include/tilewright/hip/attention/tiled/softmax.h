@@ -13,8 +13,6 @@ namespace tw::hip {
 // One row of a lane.
 template <class Config> struct LaneRow {
   int position, head;  // in its sequence; the query head
-  int begin, end;      // of its window
-  bool there;          // else a copy of the last row, that is not stored
   float factor;        // what products are multiplied by beside the scale: those of fp8
   AttentionScore<Config> score;
   float top, sum;  // what exponentials are taken from, and this lane's part of their sum
@@ -24,7 +22,7 @@ template <class Config> struct ScoreTile {
   using M = typename Config::Multiplied;
   using Unit = Matrix<M, M, Config::head_qk>;
   using Row = LaneRow<Config>;
-  static constexpr int row_blocks = Config::row_blocks, key_blocks = Config::tile_n / 16, sums = Unit::sums;
+  static constexpr int row_blocks = Config::row_blocks, key_blocks = Config::tile_n / 16, accum = Unit::accum;
   // Something is done to scores: they are in natural units then.  Else the scale is left to the exponentials.
   static constexpr bool scored = Config::softcap || Config::masked || Config::sink ||
                                  Config::bias != AttentionBias::none || Config::scales != AttentionScales::none;
@@ -35,12 +33,18 @@ template <class Config> struct ScoreTile {
 
   static TW_GPU int lane() { return int(threadIdx.x) % Unit::wave; }
   static TW_GPU int key(int j, int i) { return j * 16 + Unit::row(lane(), i); }
+  // The same number, of which the compiler does not know it: places that it worked out before it works out again, instead
+  // of holding those of all keys.
+  static TW_GPU int forgotten(int number) {
+    asm volatile("" : "+s"(number));
+    return number;
+  }
   // Paced: one block of keys after the other, where the body takes registers.
   template <bool paced = false, class Body> TW_GPU void each(int r, const Body &body) {
 #pragma unroll
     for (int j = 0; j < key_blocks; ++j) {
 #pragma unroll
-      for (int i = 0; i < sums; ++i) {
+      for (int i = 0; i < accum; ++i) {
         float one = v[r][j][i];
         body(one, key(j, i));
         v[r][j][i] = one;
@@ -56,8 +60,9 @@ template <class Config> struct ScoreTile {
 #pragma unroll
     for (int r = 0; r < row_blocks; ++r) {
       const Row &row = rows[r];
+      const int start = forgotten(first);
       each<true>(r, [&](float &one, int key) {
-        const int at = first + key < last ? first + key : last;
+        const int at = start + key < last ? start + key : last;
         if constexpr (Config::scales == AttentionScales::block) one *= scale_at(x.k_scales, s.index, head_kv, at);
         if constexpr (Config::scales != AttentionScales::none) one *= row.factor;
         one = row.score.of(one, at);
@@ -69,17 +74,14 @@ template <class Config> struct ScoreTile {
 #pragma unroll
     for (int r = 0; r < row_blocks; ++r) each(r, [&](float &one, int) { one *= factor; });
   }
-  TW_GPU void hide(const Row (&rows)[row_blocks], int first, int sinks) {
-#pragma unroll
-    for (int r = 0; r < row_blocks; ++r) {
-      const int begin = rows[r].begin - first, end = rows[r].end - first;
-      each(r, [&](float &one, int key) {
-        bool hidden = key >= end;
-        if constexpr (Config::mask == AttentionMask::window) hidden = hidden || key < begin;
-        if constexpr (Config::mask == AttentionMask::generic) hidden = hidden || (key < begin && key >= sinks - first);
-        one = hidden ? minus_infinity() : one;
-      });
-    }
+  // Keys that a row does not see, of its window; both count from the tile's first key.
+  TW_GPU void hide(int r, int begin, int end, int sinks) {
+    each(r, [&](float &one, int key) {
+      bool hidden = key >= end;
+      if constexpr (Config::mask == AttentionMask::window) hidden = hidden || key < begin;
+      if constexpr (Config::mask == AttentionMask::generic) hidden = hidden || (key < begin && key >= sinks);
+      one = hidden ? minus_infinity() : one;
+    });
   }
   // Scores become exponentials; what the row had before must be multiplied by what comes back.
   TW_GPU float weigh(int r, float fold, Row &row) {
@@ -101,7 +103,7 @@ template <class Config> struct ScoreTile {
   }
   // What dropout drops is 0; what it keeps is scaled with the results.  A draw decides eight columns of 32.
   TW_GPU void drop(int r, const Dropout &dropout, uint32_t sequence_head, const Row &row, int first) {
-    constexpr int near = key_blocks < 2 ? 1 : 2, draws = sums < 8 ? 2 : 4;
+    constexpr int near = key_blocks < 2 ? 1 : 2, draws = accum < 8 ? 2 : 4;
 #pragma unroll
     for (int j = 0; j < key_blocks; j += near)
 #pragma unroll
@@ -111,7 +113,7 @@ template <class Config> struct ScoreTile {
 #pragma unroll
         for (int b = 0; b < near; ++b)
 #pragma unroll
-          for (int i = 0; i < sums; ++i) {
+          for (int i = 0; i < accum; ++i) {
             if ((matrix_groups == 1 ? i % 4 : i / 2) != d) continue;
             const uint32_t column = uint32_t(first + key(j + b, i));
             const uint32_t low = column & 8 ? drawn.word[1] : drawn.word[0];

@@ -9,7 +9,7 @@ namespace hip_attention_backward {
 namespace ck_rows {
 
 // A lane of dot_do_o reads a row, 16 bytes at a time of rows side by side; each result of convert_dq has its own launch.
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionBackwardProblem &p = x.a.p;
   const double launches = p.family == kDot             ? 1 + p.dsink
                           : p.accumulate == kAllSums   ? 3

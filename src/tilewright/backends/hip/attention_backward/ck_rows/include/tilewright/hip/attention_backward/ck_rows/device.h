@@ -92,33 +92,33 @@ template <class Problem> struct CkScaledConvert : ck_tile::BlockFmhaBwdConvertQG
     auto window =
         ck_tile::make_tile_window(from.get_bottom_tensor_view(), from.get_window_lengths(), from.get_window_origin(),
                                   Policy::template MakePostQGradDramTileDistribution<Problem>());
-    auto sums = ck_tile::load_tile(window);
-    scale(sums);
-    ck_tile::store_tile(to, ck_tile::cast_tile<Result>(sums));
+    auto accum = ck_tile::load_tile(window);
+    scale(accum);
+    ck_tile::store_tile(to, ck_tile::cast_tile<Result>(accum));
   }
   template <class From, class To> __device__ void operator()(const From &from, To &to, ck_tile::index_t parts) const {
     auto window =
         ck_tile::make_tile_window(from.get_bottom_tensor_view(), from.get_window_lengths(), from.get_window_origin(),
                                   Policy::template MakePostQGradAccDramTileDistribution<Problem>());
-    auto sums = ck_tile::load_tile(window);
+    auto accum = ck_tile::load_tile(window);
     for (ck_tile::index_t part = 1; part < parts; ++part) {
       ck_tile::move_tile_window(window, {1, 0, 0});
       const auto more = ck_tile::load_tile(window);
-      ck_tile::tile_elementwise_inout([](auto &sum, const auto &each) { sum += each; }, sums, more);
+      ck_tile::tile_elementwise_inout([](auto &sum, const auto &each) { sum += each; }, accum, more);
     }
-    scale(sums);
+    scale(accum);
     // The same elements of each lane, without the axis of splits.
     auto results =
         ck_tile::make_static_distributed_tensor<Result>(Policy::template MakePostQGradDramTileDistribution<Problem>());
-    const auto rounded = ck_tile::cast_tile<Result>(sums);
+    const auto rounded = ck_tile::cast_tile<Result>(accum);
     results.get_thread_buffer() = rounded.get_thread_buffer();
     ck_tile::store_tile(to, results);
   }
 
  private:
-  template <class Tile> static __device__ void scale(Tile &sums) {
+  template <class Tile> static __device__ void scale(Tile &accum) {
     const float factor = ck_convert_here().factor;
-    ck_tile::tile_elementwise_inout([factor](auto &each) { each = each * factor; }, sums);
+    ck_tile::tile_elementwise_inout([factor](auto &each) { each = each * factor; }, accum);
   }
 };
 

@@ -64,11 +64,11 @@ template <class Config> struct CkRowsConvert {
   }
 
  private:
-  static int result(const tw_attention_backward_sums &sums, int64_t rows, int64_t head, int64_t heads, int64_t batch,
+  static int result(const tw_attention_backward_sums &accum, int64_t rows, int64_t head, int64_t heads, int64_t batch,
                     float factor, void *stream) {
-    if (!sums.to) return TW_OK;
+    if (!accum.to) return TW_OK;
     return ck_launch(&ck_convert_dq<Config>, rows, heads, batch, Config::threads, stream,
-                     CkConvertLaunch{sums, rows, head, factor});
+                     CkConvertLaunch{accum, rows, head, factor});
   }
 };
 

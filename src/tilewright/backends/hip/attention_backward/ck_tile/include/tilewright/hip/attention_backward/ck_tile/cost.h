@@ -9,7 +9,7 @@ namespace hip_attention_backward {
 namespace ck_tile {
 
 // Whole tiles of rows and keys, on as many compute units as there are blocks for.
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionBackwardProblem &p = x.a.p;
   const int64_t tiles = ceil_div(p.seqlen_k, s.tile_n0), units = x.arch.compute_units;
   const double keys = double(tiles * s.tile_n0) / double(larger(1, p.seqlen_k));

@@ -39,8 +39,8 @@ __device__ inline const BackwardLaunch &backward_launch_here() {
 // Results are scaled where they are written: accumulators are not, and CK Tile has one factor for dq and dk.
 template <class Out, bool scaled> struct BackwardStore {
   static constexpr __host__ __device__ ck_tile::index_t GetSmemSize() { return 0; }
-  template <class Window, class Tile> __device__ void operator()(Window &window, const Tile &sums) const {
-    Tile results = sums;
+  template <class Window, class Tile> __device__ void operator()(Window &window, const Tile &accum) const {
+    Tile results = accum;
     if constexpr (scaled) {
       const float factor = backward_launch_here().dk_factor;
       ck_tile::tile_elementwise_inout([factor](auto &each) { each = each * factor; }, results);
@@ -52,7 +52,7 @@ template <class Out, bool scaled> struct BackwardStore {
 template <class Config> struct AttentionBackwardDevice {
   using T = typename Config::Element;
   using C = Config;
-  using Out = std::conditional_t<backward_all_sums<Config>, float, T>;
+  using Out = std::conditional_t<backward_all_accum<Config>, float, T>;
   using Grid0 = BackwardNumbers<C::warp_grid_m0, C::warp_grid_n0, C::warp_grid_k0>;
   using Grid1 = BackwardNumbers<C::warp_grid_m1, C::warp_grid_n1, C::warp_grid_k1>;
   using Grid2 = BackwardNumbers<C::warp_grid_m2, C::warp_grid_n2, C::warp_grid_k2>;
@@ -76,7 +76,7 @@ template <class Config> struct AttentionBackwardDevice {
                                                        Out, T, Shape, false, C::deterministic, Mask, Drops, Traits>;
   using Kernel =
       ck_tile::FmhaBwdDQDKDVKernel<typename Config::template Pipeline<Problem>,
-                                   BackwardStore<Out, !backward_all_sums<Config>>, BackwardStore<Out, false>>;
+                                   BackwardStore<Out, !backward_all_accum<Config>>, BackwardStore<Out, false>>;
 
   static __device__ void run(const BackwardLaunch &x) {
     const tw_attention_backward_args &a = x.x;
@@ -109,7 +109,10 @@ template <class Config> struct AttentionBackwardDevice {
     to.stride_v = int(a.v_strides.row), to.nhead_stride_v = int(a.v_strides.head);
     const int64_t prepared = prepared_at(a, s.index, 0);
     to.lse_ptr = x.lse + prepared, to.d_ptr = x.delta + prepared, to.nhead_stride_lsed = int(a.prepared_head);
-    to.seqlen_q = int(s.rows), to.seqlen_k = int(s.keys), to.hdim_q = int(a.head_qk), to.hdim_v = int(a.head_v);
+    to.seqlen_q = int(s.rows), to.seqlen_k = int(s.keys);
+    // Where heads are whole, they are the tile's: constants, since scalar registers are few.
+    to.hdim_q = C::pad_head_qk ? int(a.head_qk) : C::tile_head_qk,
+    to.hdim_v = C::pad_head_v ? int(a.head_v) : C::tile_head_v;
     to.num_head_q = int(a.heads_q), to.nhead_ratio_qk = int(a.heads_q / a.heads_kv);
     to.raw_scale = 1.0f, to.scale = x.scale;
   }
@@ -118,7 +121,7 @@ template <class Config> struct AttentionBackwardDevice {
     const bool rows = a.starts_q != nullptr, keys = a.starts_k != nullptr;
     to.dq_acc_ptr = rows_at(x.dq, a.dq_strides, s.index, prepared_first(a.starts_q, s.index), rows);
     to.stride_dq_acc = int(a.dq_strides.row), to.nhead_stride_dq_acc = int(a.dq_strides.head);
-    const int64_t first = backward_all_sums<Config> ? prepared_first(a.starts_k, s.index) : s.first_key;
+    const int64_t first = backward_all_accum<Config> ? prepared_first(a.starts_k, s.index) : s.first_key;
     to.dk_ptr = rows_at(static_cast<Out *>(a.dk), a.dk_strides, s.index, first, keys);
     to.dv_ptr = rows_at(static_cast<Out *>(a.dv), a.dv_strides, s.index, first, keys);
     to.stride_dk = int(a.dk_strides.row), to.nhead_stride_dk = int(a.dk_strides.head);

@@ -61,7 +61,7 @@ template <class Config> struct CkTileAttentionBackward {
   static int run(const Args &x, void *workspace, void *stream) {
     const Sizes n(x);
     float *lse = static_cast<float *>(workspace), *delta = lse + n.prepared;
-    float *sums = static_cast<float *>(x.dq), *dq = Config::deterministic ? delta + n.prepared : sums;
+    float *accum = static_cast<float *>(x.dq), *dq = Config::deterministic ? delta + n.prepared : accum;
     const Dropout stated = Dropout::of(Config::dropout ? x.dropout : 0.0, 0, 0);
     BackwardPrepare p{static_cast<const float *>(x.lse_log2),
                       static_cast<const float *>(x.delta),
@@ -73,7 +73,7 @@ template <class Config> struct CkTileAttentionBackward {
                       {}};
     p.cleared[0] = dq, p.clears[0] = Config::deterministic ? n.slices * n.dq : n.dq;
     // Where each key meets a row its accumulators are written; elsewhere nobody would.
-    if (backward_all_sums<Config> && (x.starts_q || x.lengths_q || x.rows == 0))
+    if (backward_all_accum<Config> && (x.starts_q || x.lengths_q || x.rows == 0))
       p.cleared[1] = static_cast<float *>(x.dk), p.clears[1] = n.dk, p.cleared[2] = static_cast<float *>(x.dv),
       p.clears[2] = n.dv;
     int64_t most = p.prepared;
@@ -82,7 +82,7 @@ template <class Config> struct CkTileAttentionBackward {
     if (x.rows > 0 && x.keys > 0 && x.batch > 0)
       if (int status = grad(x, n, lse, delta, dq, stream)) return status;
     if constexpr (Config::deterministic)
-      return plain(&attention_backward_add_slices<Config>, n.dq, stream, BackwardSlices{dq, sums, n.slices, n.dq});
+      return plain(&attention_backward_add_slices<Config>, n.dq, stream, BackwardSlices{dq, accum, n.slices, n.dq});
     return TW_OK;
   }
 

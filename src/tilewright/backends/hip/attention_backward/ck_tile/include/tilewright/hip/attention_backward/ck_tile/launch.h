@@ -6,7 +6,7 @@
 namespace tw::hip {
 
 template <class Config> constexpr bool backward_windowed = Config::mask == AttentionMask::window;
-template <class Config> constexpr bool backward_all_sums = Config::accumulate == AttentionAccumulate::all;
+template <class Config> constexpr bool backward_all_accum = Config::accumulate == AttentionAccumulate::all;
 
 struct BackwardLaunch {
   tw_attention_backward_args x;

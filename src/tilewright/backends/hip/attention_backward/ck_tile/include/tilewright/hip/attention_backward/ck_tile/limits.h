@@ -67,17 +67,17 @@ inline bool whole_lines(const AttentionBackwardProblem &p, int64_t batch, int64_
 
 // Results have edge code of their own where operands have: both are stored by elements then.
 inline const Rule *broken_heads(const Schedule &s, const AttentionBackwardProblem &p) {
-  const bool sums = p.accumulate == kAllSums;
+  const bool accum = p.accumulate == kAllSums;
   if (!s.pad_head) {
     if (p.head_dim != s.tile_head) return &odd_heads;
     const bool lie = whole_lines(p, p.q_batch, p.q_row, p.q_head) && whole_lines(p, p.k_batch, p.k_row, p.k_head) &&
-                     (sums || whole_lines(p, p.dk_batch, p.dk_row, p.dk_head));
+                     (accum || whole_lines(p, p.dk_batch, p.dk_row, p.dk_head));
     if (!lie || !p.aligned) return &unaligned;
   }
   if (s.pad_head_v) return nullptr;
   if (p.head_dim_v != s.tile_head_v) return &odd_heads_v;
   const bool lie = whole_lines(p, p.v_batch, p.v_row, p.v_head) && whole_lines(p, p.do_batch, p.do_row, p.do_head) &&
-                   (sums || whole_lines(p, p.dv_batch, p.dv_row, p.dv_head));
+                   (accum || whole_lines(p, p.dv_batch, p.dv_row, p.dv_head));
   return lie && p.aligned ? nullptr : &unaligned;
 }
 

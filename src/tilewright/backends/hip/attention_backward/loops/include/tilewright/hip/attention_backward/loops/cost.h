@@ -8,7 +8,7 @@ namespace selection {
 namespace hip_attention_backward {
 namespace loops {
 
-inline double seconds(const Schedule &, const Asked &x) {
+inline double seconds(const Schedule &, const Query &x) {
   const double products = double(x.a.flops) / 2 / x.rate.loops, moved = double(x.a.moved) / x.rate.memory;
   return 2 * x.rate.start + slower(products, moved * 2);
 }

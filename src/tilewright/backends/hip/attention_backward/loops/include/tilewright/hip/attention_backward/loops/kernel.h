@@ -19,8 +19,8 @@ template <class Config, BackwardLoopsPart part> __global__ void __launch_bounds_
   } else if constexpr (part == BackwardLoopsPart::bias) {
     if (team < x.entries()) looper.bias(team);
   } else {
-    __shared__ float sums[BackwardLoops::teams];
-    looper.slope(blockIdx.x, sums);
+    __shared__ float accum[BackwardLoops::teams];
+    looper.slope(blockIdx.x, accum);
   }
 #endif
 }

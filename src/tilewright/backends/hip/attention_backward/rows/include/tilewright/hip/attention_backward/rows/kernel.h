@@ -14,8 +14,8 @@ template <class Config> __global__ void __launch_bounds__(BackwardRows<Config>::
 template <class Config> __global__ void __launch_bounds__(BackwardRows<Config>::threads)
     attention_backward_dsink(const BackwardDotArgs x) {
 #ifdef TW_ON_GPU
-  __shared__ float sums[BackwardRows<Config>::threads / 32];
-  backward_dsink<Config>(x, sums);
+  __shared__ float accum[BackwardRows<Config>::threads / 32];
+  backward_dsink<Config>(x, accum);
 #endif
 }
 template <class Config> __global__ void __launch_bounds__(BackwardRows<Config>::threads)

@@ -15,7 +15,7 @@ constexpr double kShare = 0.4, kTwice = 1.4;
 
 inline double filled(int64_t lines, int64_t tile) { return double(round_up(lines, tile)) / double(larger(1, lines)); }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const AttentionBackwardProblem &p = x.a.p;
   const double keys = filled(p.seqlen_k, s.tile_m) * filled(p.seqlen_q, s.tile_n);
   const double rows = filled(p.seqlen_q, s.tile_m) * filled(p.seqlen_k, s.tile_n);

@@ -1,7 +1,7 @@
 // Attention's gradients by matrix instructions on any AMD GPU that has them: MFMA and WMMA, any stride, size and feature.
 //
-// Two passes, so that every result is added up by one wave in one order: blocks of rows walk tiles of keys for dq, blocks of
-// keys walk tiles of rows for dk and dv.  A wave has 16 lines of its own: its scores and what dout gives them come as the
+// Two passes, so that every result is added up by one wave in one order: blocks of rows traverse tiles of keys for dq, blocks of
+// keys traverse tiles of rows for dk and dv.  A wave has 16 lines of its own: its scores and what dout gives them come as the
 // other lines times its own, so that a lane has them of one line, and they are, as they lie in its registers, an operand of
 // the accumulators.  What both passes do to an entry is what the loops do to it.  The gradients of a bias and of slopes come from
 // the pass of rows, to memory that was cleared: where entries fall together they are added in any order.
@@ -128,10 +128,10 @@ template <class Config, bool of_keys> struct BackwardTiled {
   }
 
   // The other lines that any of the block's own see, in whole tiles; and of keys, those that are always seen before them.
-  struct Walk {
+  struct Traversal {
     int begin, end, sinks;
   };
-  TW_GPU Walk walk() const {
+  TW_GPU Traversal traversal() const {
     const int last = (first + tile_m < count() ? first + tile_m : count()) - 1;
     if constexpr (!of_keys) {
       const Span early = window_of(a, s, first), late = window_of(a, s, last);
@@ -206,7 +206,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
 #pragma unroll
     for (int j = 0; j < blocks; ++j) {
 #pragma unroll
-      for (int i = 0; i < Scores::sums; ++i) {
+      for (int i = 0; i < Scores::accum; ++i) {
         const int its = from + j * 16 + Scores::row(lane(), i), row = of_keys ? its : mine, key = of_keys ? mine : its;
         bool keeps = true;
         if constexpr (Config::dropout) keeps = kept(uint32_t(row), uint32_t(key));
@@ -243,7 +243,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
     if (first >= count()) return;
     bring<RowFetch<T, T, tile_m, Config::head_qk, threads>>(own, scored(of_keys, first), int(a.head_qk));
     bring<RowFetch<T, T, tile_m, Config::head_v, threads>>(own_v, valued(of_keys, first), int(a.head_v));
-    const Walk w = walk();
+    const Traversal w = traversal();
 #pragma clang loop unroll(disable)
     for (int i = 0; i < (of_keys ? call.group : 1); ++i, ++h.head) {
 #pragma clang loop unroll(disable)
@@ -268,16 +268,16 @@ template <class Config, bool of_keys> struct BackwardTiled {
     return static_cast<T *>(base) + (packed ? 0 : h.sequence * strides.batch) + line * strides.row +
            head * strides.head;
   }
-  template <int count> TW_GPU void store_tile(const Accumulators (&sums)[count], float factor, void *base,
+  template <int count> TW_GPU void store_tile(const Accumulators (&accum)[count], float factor, void *base,
                                               const tw_attention_strides &strides, int head, int elements) const {
     const int64_t line = (of_keys ? h.first_key : h.first_row) + first + wave_line() + lane() % 16;
     T *const to = line_of(base, strides, line, head);
 #pragma unroll
     for (int c = 0; c < count; ++c)
 #pragma unroll
-      for (int i = 0; i < Scores::sums; ++i) {
+      for (int i = 0; i < Scores::accum; ++i) {
         const int d = (first_column(count) + c) * 16 + Scores::row(lane(), i);
-        if (d < elements) round_to(sums[c][i] * factor, to[d]);
+        if (d < elements) round_to(accum[c][i] * factor, to[d]);
       }
   }
   TW_GPU void store_slope(int head) {

@@ -9,7 +9,7 @@ namespace selection {
 namespace hip_conv {
 namespace ck_tile {
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const Tiles t = tiles_of(s);
   return seconds_of(t, x, [&](const Conv &c, const Product &product, int64_t batch) {
     GemmProblem p{};

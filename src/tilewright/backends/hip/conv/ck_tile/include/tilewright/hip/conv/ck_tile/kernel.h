@@ -167,7 +167,7 @@ template <class Config> struct ConvDevice : Product<Config>, ConvOperands<Config
   template <int tails, class OfA, class OfB, class... Lds>
   static TW_GPU void store_tile(const Launched &x, const ConvClass &c, int rows, Corner at, int part, const OfA &a,
                                 const OfB &b, char *lds, Lds *...more) {
-    const auto &all = Base::template sums<tails>(a, b, c.turns, static_cast<void *>(lds), more...);
+    const auto &all = Base::template accum<tails>(a, b, c.turns, static_cast<void *>(lds), more...);
     // With two groups of waves, the first has the accumulators of both.
     if (Config::wave_groups == 1 || ck_tile::get_warp_id() == 0) {
       if constexpr (Config::split_k > 1) Store::store_tile(rows, all, Part<Config, Launched>{x, part}, at, lds);

@@ -8,7 +8,7 @@ namespace selection {
 namespace hip_conv {
 namespace loops {
 
-inline double seconds(const Schedule &, const Asked &x) {
+inline double seconds(const Schedule &, const Query &x) {
   const Conv &c = x.c;
   const Wide products = Wide(c.p.batch) * c.out.product() * c.p.filters * c.group_channels * c.taps;
   return x.rate.start + double(products) / x.rate.loop_rate;

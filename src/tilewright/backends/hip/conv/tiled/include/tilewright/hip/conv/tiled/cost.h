@@ -9,7 +9,7 @@ namespace hip_conv {
 namespace tiled {
 
 // Whole rounds of blocks, or the bytes; with k split the splits are added afterwards.
-inline double multiplying(const Schedule &s, const Asked &x, const Conv &c, const Product &product, int64_t batch) {
+inline double multiplying(const Schedule &s, const Query &x, const Conv &c, const Product &product, int64_t batch) {
   const Tiles t = tiles_of(s);
   const Rates &r = x.rate;
   const int64_t turns = ceil_div(ceil_div(product.k, t.tile_k), t.split_k);
@@ -26,7 +26,7 @@ inline double multiplying(const Schedule &s, const Asked &x, const Conv &c, cons
   return r.start * (t.split_k > 1 ? 2.0 : 1.0) + slower(compute, (c.moved + double(sums)) / r.rdna_memory);
 }
 
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   return seconds_of(tiles_of(s), x, [&](const Conv &c, const Product &product, int64_t batch) {
     return multiplying(s, x, c, product, batch);
   });

@@ -72,7 +72,7 @@ template <class Config, class T> struct FmaProduct {
   static constexpr int turns = each_m, band = down, row = Config::tile_n + 4;
   using Lines = StagedLines<T, Config::tile_k, true>;
   static constexpr int width = Lines::piece < 4 ? Lines::piece : 4;  // deep, of one k-block
-  Sum sums[each_m][each_n] = {};
+  Sum accum[each_m][each_n] = {};
 
   static TW_GPU int x() { return int(threadIdx.x) % across; }
   static TW_GPU int y() { return int(threadIdx.x) / across; }
@@ -105,7 +105,7 @@ template <class Config, class T> struct FmaProduct {
 #pragma unroll
         for (int j = 0; j < each_n; ++j)
 #pragma unroll
-          for (int one = 0; one < width; ++one) add(sums[i][j], of_a.v[one], of_b[j].v[one]);
+          for (int one = 0; one < width; ++one) add(accum[i][j], of_a.v[one], of_b[j].v[one]);
       }
     }
   }
@@ -115,7 +115,7 @@ template <class Config, class T> struct FmaProduct {
   template <int turn> TW_GPU Band taken() const {
     Band some;
 #pragma unroll
-    for (int j = 0; j < each_n; ++j) some.v[j] = sums[turn][j];
+    for (int j = 0; j < each_n; ++j) some.v[j] = accum[turn][j];
     return some;
   }
   static TW_GPU void put(const Band &some, Sum *to) {
@@ -201,14 +201,14 @@ template <class Config> struct ConvDevice : ConvOperands<Config> {
       product.multiply(lines_a, lines_b);
       __syncthreads();
     }
-    Sum *const sums = reinterpret_cast<Sum *>(lds);
+    Sum *const accum = reinterpret_cast<Sum *>(lds);
     const StagedTile place{at.z, at.m, at.n, at.rows};
     if constexpr (Config::split_k > 1) {
       using Out = Part<Config, Launched>;
-      StagedStore<Config, 4, Product, Out>::all(place, product, Out{at.x, at.part}, sums);
+      StagedStore<Config, 4, Product, Out>::all(place, product, Out{at.x, at.part}, accum);
     } else {
       using Out = ConvFinished<Config>;
-      StagedStore<Config, Config::width_c, Product, Out>::all(place, product, Out(at.x, at.c), sums);
+      StagedStore<Config, Config::width_c, Product, Out>::all(place, product, Out(at.x, at.c), accum);
     }
   }
 };

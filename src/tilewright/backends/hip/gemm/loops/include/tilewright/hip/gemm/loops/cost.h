@@ -9,7 +9,7 @@ namespace hip_gemm {
 namespace loops {
 
 // Two blocks of a compute unit hide each other's waiting.
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const Wide blocks = Wide(ceil_div(p.m, s.tile_m)) * ceil_div(p.n, s.tile_n) * larger(1, p.batch);

@@ -18,7 +18,7 @@ inline bool whole_rows(const GemmProblem &p) {
 }
 
 // The matrix units over whole rounds of blocks, the bytes that must come from memory, and starting.
-inline double seconds(const Schedule &s, const Asked &x) {
+inline double seconds(const Schedule &s, const Query &x) {
   const GemmProblem &p = x.p;
   const Rates &r = x.rate;
   const int64_t m = s.tile_m, n = s.tile_n, waves = s.threads / s.wave;

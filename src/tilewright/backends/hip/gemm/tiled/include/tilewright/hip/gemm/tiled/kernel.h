@@ -60,12 +60,12 @@ template <class Config> struct Device {
     Product product;
     multiply(product, FetchA(a, x.a_stride, x.m - at.m < tm ? x.m - at.m : tm, first),
              FetchB(b, x.b_stride, x.n - at.n < tn ? x.n - at.n : tn, first), end - first, lds);
-    Sum *const sums = reinterpret_cast<Sum *>(lds);
+    Sum *const accum = reinterpret_cast<Sum *>(lds);
     const StagedTile tile{z, at.m, at.n, x.m};
     if constexpr (Config::split_k > 1) {
-      StagedStore<Config, 4, Product, Part<Config>>::all(tile, product, Part<Config>{x, part}, sums);
+      StagedStore<Config, 4, Product, Part<Config>>::all(tile, product, Part<Config>{x, part}, accum);
     } else {
-      StagedStore<Config, Config::width_c, Product, Finished<Config>>::all(tile, product, Finished<Config>(x), sums);
+      StagedStore<Config, Config::width_c, Product, Finished<Config>>::all(tile, product, Finished<Config>(x), accum);
     }
   }
   static TW_GPU void finish(const Launch &x) { add_splits<Config>(x, Finished<Config>(x)); }

@@ -13,28 +13,28 @@ template <int Whole, bool Odd> struct BackwardWideAccumulators {
   static constexpr int columns = Whole * 64;
   float whole[Whole ? Whole * 32 : 4], shared[Odd ? 32 : 4];
 };
-template <int Whole, bool Odd> TW_GPU void make_zero(BackwardWideAccumulators<Whole, Odd> &sums) {
-  make_zero(sums.whole), make_zero(sums.shared);
+template <int Whole, bool Odd> TW_GPU void make_zero(BackwardWideAccumulators<Whole, Odd> &accum) {
+  make_zero(accum.whole), make_zero(accum.shared);
 }
-template <int Whole, bool Odd> TW_GPU void hold(BackwardWideAccumulators<Whole, Odd> &sums) {
-  if constexpr (Whole > 0) hold(sums.whole);
-  if constexpr (Odd) hold(sums.shared);
+template <int Whole, bool Odd> TW_GPU void hold(BackwardWideAccumulators<Whole, Odd> &accum) {
+  if constexpr (Whole > 0) hold(accum.whole);
+  if constexpr (Odd) hold(accum.shared);
 }
 
 // Weights of 64 keys, `Rows` rows along k, times `N` columns of these rows: on top of what was there.
 template <class S, int N, int Rows>
-TW_GPU void add_columns(float (&sums)[N / 2], const char *weights, const char *rows) {
+TW_GPU void add_columns(float (&accum)[N / 2], const char *weights, const char *rows) {
   const uint64_t at_w = operand(weights), at_r = operand(rows, 1024, S::BM * 128);
 #pragma unroll
   for (int i = 0; i < Rows / 16; ++i)
-    Wgmma<N, typename S::T, 1, 1>::run(sums, at_w + i * (16 * 128 / 16), at_r + i * (16 * 128 / 16), 1);
+    Wgmma<N, typename S::T, 1, 1>::run(accum, at_w + i * (16 * 128 / 16), at_r + i * (16 * 128 / 16), 1);
 }
 // A warpgroup's columns: `rows` has blocks of 64 side by side.
 template <class S, int Blocks, int Whole, bool Odd>
-TW_GPU void add_blocks(BackwardWideAccumulators<Whole, Odd> &sums, const char *weights, const char *rows, int who) {
-  if constexpr (Whole > 0) add_columns<S, Whole * 64, S::BM>(sums.whole, weights, rows + who * Whole * S::BM * 128);
+TW_GPU void add_blocks(BackwardWideAccumulators<Whole, Odd> &accum, const char *weights, const char *rows, int who) {
+  if constexpr (Whole > 0) add_columns<S, Whole * 64, S::BM>(accum.whole, weights, rows + who * Whole * S::BM * 128);
   if constexpr (Odd)
-    add_columns<S, 64, S::SN>(sums.shared, weights + who * S::SN * 128,
+    add_columns<S, 64, S::SN>(accum.shared, weights + who * S::SN * 128,
                               rows + (Blocks - 1) * S::BM * 128 + who * S::SN * 128);
 }
 // 64 elements of dq, transposed, of `Rows` rows: keys along k.
@@ -181,13 +181,13 @@ template <class S, class Config> struct BackwardWideMultiplier : BackwardMultipl
       }
     }
   }
-  TW_GPU static void hand(float *to, const float (&sums)[32]) {
+  TW_GPU static void hand(float *to, const float (&accum)[32]) {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) to[i * 128] = sums[i];
+    for (int i = 0; i < 32; ++i) to[i * 128] = accum[i];
   }
-  TW_GPU static void take(float (&sums)[32], const float *from) {
+  TW_GPU static void take(float (&accum)[32], const float *from) {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) sums[i] += from[i * 128];
+    for (int i = 0; i < 32; ++i) accum[i] += from[i * 128];
   }
 };
 

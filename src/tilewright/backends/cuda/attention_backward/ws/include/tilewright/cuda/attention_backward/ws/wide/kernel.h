@@ -10,13 +10,13 @@ namespace tw {
 
 // A warpgroup's columns of dk or dv.
 template <class S, int Whole, bool Odd>
-TW_GPU void store_accumulators(const BackwardWideAccumulators<Whole, Odd> &sums, float factor, void *base,
+TW_GPU void store_accumulators(const BackwardWideAccumulators<Whole, Odd> &accum, float factor, void *base,
                                const tw_attention_strides &strides, int columns, const AttentionBackwardWsArgs &x,
                                const BackwardItem &item, int who) {
   if constexpr (Whole > 0)
-    store_keys<S, Whole * 64>(sums.whole, factor, base, strides, columns, x, item, who, who * Whole * 64);
+    store_keys<S, Whole * 64>(accum.whole, factor, base, strides, columns, x, item, who, who * Whole * 64);
   if constexpr (Odd)
-    if (who == 0) store_keys<S, 64>(sums.shared, factor, base, strides, columns, x, item, who, 2 * Whole * 64);
+    if (who == 0) store_keys<S, 64>(accum.shared, factor, base, strides, columns, x, item, who, 2 * Whole * 64);
 }
 
 }  // namespace tw

@@ -8,7 +8,7 @@
 // Groups of few channels are merged: several of them are one product, in which the weights between channels and filters
 // of different groups are zeros that nobody reads.
 //
-// The operand that is read at taps is the gathered one.  With strides backward_data walks over one residue of the pixels
+// The operand that is read at taps is the gathered one.  With strides backward_data traverses one residue of the pixels
 // of x after another: those of one are read at the same taps.  Each is a class, and others have one class.
 #pragma once
 #include <tilewright/conv_rules.h>
@@ -31,7 +31,7 @@ struct ConvClass {
 template <int most_classes> struct ConvLaunch {
   const void *a, *b, *d[TW_CONV_MAX_D];
   void *e;
-  void *sums;  // where k is split: the splits of each group, m x sums_stride each
+  void *accum;  // where k is split: the splits of each group, m x sums_stride each
   int m, n, k, parts, finish_across, wide;
   uint32_t a_bytes, b_bytes;  // what one group spans
   int a_stride, b_stride;     // elements from row to row of what is not gathered
@@ -45,7 +45,7 @@ template <int most_classes> struct ConvLaunch {
   int64_t written[conv_axes + 1];  // strides of the result: image (backward_weight: filter), axes
   int64_t d_written[TW_CONV_MAX_D][conv_axes + 1];
   int64_t d_column[TW_CONV_MAX_D];
-  int64_t a_group, b_group, e_group, d_group[TW_CONV_MAX_D], sums_stride;  // elements from group to group
+  int64_t a_group, b_group, e_group, d_group[TW_CONV_MAX_D], accum_stride;  // elements from group to group
   ConvClass classes[most_classes];
 };
 

@@ -19,7 +19,7 @@ struct SeenKeys {
 };
 
 // Tiles of keys: some of the first, whose keys are always seen, then those of the rows' windows.
-struct TileWalk {
+struct TileTraversal {
   int count, first, sinks, low;
   TW_GPU int operator[](int i) const { return i < sinks ? first + i : low + i - sinks; }
   // So many from `from` on; one may be beyond the last.
@@ -58,11 +58,11 @@ template <class Config> struct BlockRows {
   }
   TW_GPU int at_most_last(int row) const { return row < rows ? row : rows - 1; }
 
-  TW_GPU TileWalk walk() const {
+  TW_GPU TileTraversal traversal() const {
     constexpr int tile_n = Config::tile_n;
     const SeenKeys keys = seen_by(first, at_most_last(first + Config::tile_m - 1));
     const int high = (keys.end + tile_n - 1) / tile_n;
-    TileWalk t{0, 0, 0, keys.begin < keys.end ? keys.begin / tile_n : high};
+    TileTraversal t{0, 0, 0, keys.begin < keys.end ? keys.begin / tile_n : high};
     if constexpr (Config::mask == AttentionMask::generic) {
       const int sinks = (int(x.sink_keys < keys.end ? x.sink_keys : keys.end) + tile_n - 1) / tile_n;
       t.sinks = sinks < t.low ? sinks : t.low;
