@@ -49,6 +49,7 @@ def test_pools_of_ck_tiles_profiles(shell: Shell, tmp_path: Path) -> None:
     assert "pool-family" in other
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["sm_90a", "sm_80", "gfx942", "gfx1100"])
 def test_every_stage_of_a_gpus_plan_is_generated_and_explained(shell: Shell, tmp_path: Path, target: str) -> None:
     half = ("--datatype", "bf16", "--target", target)

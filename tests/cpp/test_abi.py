@@ -29,6 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return registry.export(tmp_path_factory.mktemp("kernels")).parent
 
 
+@pytest.mark.proof
 def test_an_older_program_runs_with_this_library(folder: Path, tmp_path: Path) -> None:
     """Compiled with the header of 1.1, it gets the choice that a program of today gets."""
     program = programs.program(TESTS / "abi" / "old_client.cpp", tmp_path / "old_client", header=False)

@@ -219,6 +219,7 @@ def test_cmake_builds_the_rule_set_that_is_named(tmp_path: Path) -> None:
     assert len(data["kernels"]) == len(collect("conv", "generic", pool="tiny", axes={"datatypes": ("fp32",)}).specs)
 
 
+@pytest.mark.proof  # 13 s of compilers
 @pytest.mark.skipif(not programs.cmake(), reason="needs cmake")
 @pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 def test_cmake_compiles_declarations_as_the_program_does(tmp_path: Path) -> None:

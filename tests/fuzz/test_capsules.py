@@ -48,6 +48,7 @@ def call_in_every_place(thing: Any, dtype: str = "float32") -> list[TilewrightEr
     return found
 
 
+@pytest.mark.sampled(len(capsules.HOSTILE))  # every kind
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("kind", capsules.HOSTILE)
 def test_lies_and_bad_manners_are_one_error(kind: str, dtype: str) -> None:

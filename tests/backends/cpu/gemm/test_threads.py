@@ -47,6 +47,7 @@ def _problems(spec: KernelSpec) -> list[GemmProblem]:
     return [*made, replace(made[0], batch=3, broadcast_b=True)]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", list(catalog.core()))
 def test_the_same_bits_on_any_number_of_threads(built: Built, name: str) -> None:
     spec = catalog.core()[name]
@@ -70,6 +71,7 @@ def test_more_threads_than_work(built: Built, name: str) -> None:
         prove(built[catalog.core()[name]], Call(problem, threads=64))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["packed", "packed_split", "stream", "preshuffle_int8"])
 def test_two_threads_of_python_share_the_team(built: Built, name: str) -> None:
     spec = catalog.core()[name]

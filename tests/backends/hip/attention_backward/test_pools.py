@@ -55,6 +55,7 @@ def instances(pool: str) -> dict[str, Instance]:
     return {each.key(): each for each in every}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("pool", COUNTS)
 def test_a_pool_holds_as_many_kernels_as_the_generator_writes(pool: str) -> None:
     found = Counter(each.family for each in instances(pool).values())
