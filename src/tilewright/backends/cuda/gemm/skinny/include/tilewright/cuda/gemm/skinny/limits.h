@@ -41,8 +41,8 @@ inline const Rule *limits(const Schedule &s, const GemmProblem &p) {
   if (unaligned(p.a_stride, p.size_a)) return &nv_stride_a;
   if (unaligned(p.b_stride, p.size_b)) return &nv_stride_b;
   if (!p.aligned) return &nv_address;
-  if (s.few_columns && p.n > s.tile_n) return &nv_skinny_columns;
-  if (!s.few_columns && p.m > s.tile_m) return &nv_skinny_rows;
+  if (s.few_columns && p.n > 65535 * s.tile_n) return &nv_skinny_columns;
+  if (!s.few_columns && p.m > 65535 * s.tile_m) return &nv_skinny_rows;
   if (p.k % kLoad) return &nv_skinny_k;
   return p.batch > kMostBatch ? &nv_batch : nullptr;
 }
