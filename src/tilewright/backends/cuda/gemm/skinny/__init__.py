@@ -30,10 +30,10 @@ class SkinnySchedule:
 
     pipeline: str = field(default="skinny", init=False)
     tile: Shape  # 64 of k a warp
-    skinny_dim: str = "m"  # the side of the product that has few lines
+    skinny_dim: str = "m"  # the side of the product that has few lines; none: both are tiled, of small products
 
     pipelines: ClassVar[tuple[str, ...]] = ("skinny",)
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"skinny_dim": ("m", "n")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"skinny_dim": ("m", "n", "none")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
 
@@ -106,7 +106,7 @@ def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[
             f"skinny reads {many} lines of the large matrix at a time, of layout {signature.layout}",
             "use 32 or 64 where k of the large matrix is not contiguous",
         )
-    if signature.dual and (schedule.skinny_dim == "n" or signature.layout[1] != "c"):
+    if signature.dual and (schedule.skinny_dim != "m" or signature.layout[1] != "c"):
         yield Violation(
             "nv-skinny-dual",
             f"the skinny pipeline reads two B of layout {signature.layout} with skinny_dim {schedule.skinny_dim}",
@@ -149,7 +149,7 @@ class Skinny(CudaGemmFamily):
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: SkinnySchedule = spec.schedule
-        few = {"warps": h.warp_grid[2], "few_columns": int(h.skinny_dim == "n")}
+        few = {"warps": h.warp_grid[2], "few_columns": int(h.skinny_dim == "n"), "tiled": int(h.skinny_dim == "none")}
         return {"tile_m": h.tile[0], "tile_n": h.tile[1], **few}
 
     def config(self, spec: KernelSpec) -> Mapping[str, object]:
