@@ -154,7 +154,11 @@ class Skinny(CudaGemmFamily):
 
     def config(self, spec: KernelSpec) -> Mapping[str, object]:
         h: SkinnySchedule = spec.schedule
-        few = {"warps": h.warp_grid[2], "few_columns": flag(h.skinny_dim == "n")}
+        few = {
+            "warps": h.warp_grid[2],
+            "few_columns": flag(h.skinny_dim == "n"),
+            "tiled": flag(h.skinny_dim == "none"),
+        }
         return {"tile_m": h.tile[0], "tile_n": h.tile[1], **few}
 
     def promises(self, spec: KernelSpec) -> Promises:

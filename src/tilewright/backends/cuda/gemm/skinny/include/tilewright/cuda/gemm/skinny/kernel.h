@@ -81,6 +81,7 @@ template <class S> struct SkinnyByK {
   Few<S, 4> t[2][S::TokenTiles][2];
 
   static constexpr bool cuts = false;
+  TW_GPU bool cut() const { return false; }
   template <bool> TW_GPU void load(int slot, int turn) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -186,17 +187,23 @@ template <class S> struct skinny_loads<S, true> {
   using type = SkinnyByLines<S>;
 };
 
-// A warp's share of k, and what the block makes of all shares.
-template <class S, class Config, bool Cut, class Loads>
+// A warp's share of k, and what the block makes of all shares.  Once: a turn of each warp is all there is, and nothing
+// lies between its instructions, each of which a short problem waits for.
+template <class S, class Config, bool Cut, bool Once, class Loads>
 TW_GPU void skinny_multiply(const SkinnyArgs &x, Loads &loads, int warp, int turns) {
   SkinnyAccumulators<S> &accum = *reinterpret_cast<SkinnyAccumulators<S> *>(dynamic_shared());
   float d[S::RowTiles][S::TokenTiles][4] = {};
-  if (warp < turns) loads.template load<Cut>(0, warp);
-  for (int turn = warp; turn < turns; turn += 2 * S::Warps) {
-    if (turn + S::Warps < turns) loads.template load<Cut>(1, turn + S::Warps);
+  if (Once) {
+    loads.template load<Cut>(0, warp);  // zeros beyond k
     loads.multiply(d, 0);
-    if (turn + 2 * S::Warps < turns) loads.template load<Cut>(0, turn + 2 * S::Warps);
-    if (turn + S::Warps < turns) loads.multiply(d, 1);
+  } else {
+    if (warp < turns) loads.template load<Cut>(0, warp);
+    for (int turn = warp; turn < turns; turn += 2 * S::Warps) {
+      if (turn + S::Warps < turns) loads.template load<Cut>(1, turn + S::Warps);
+      loads.multiply(d, 0);
+      if (turn + 2 * S::Warps < turns) loads.template load<Cut>(0, turn + 2 * S::Warps);
+      if (turn + S::Warps < turns) loads.multiply(d, 1);
+    }
   }
 #pragma unroll
   for (int i = 0; i < S::RowTiles; ++i)
@@ -218,15 +225,20 @@ template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
   auto *b_up = S::Dual ? static_cast<const uint16_t *>(x.b_up) + blockIdx.y * x.b_batch : nullptr;
   stay(a), stay(b);
   if constexpr (S::Dual) stay(b_up);
-  Loads loads{x, a, b, b_up, first, int(blockIdx.z) * S::tokens, quad, line, {}, {}};
+  Loads loads{x, a, b, b_up, first, S::Tiled ? int(blockIdx.z) * S::tokens : 0, quad, line, {}, {}};
+  if constexpr (S::Tiled) {
+    int once = turns <= S::Warps && !(Loads::cuts && loads.cut());
+    stay(once);
+    if (__builtin_expect(once, 1)) return skinny_multiply<S, Config, false, true>(x, loads, warp, turns);
+  }
   if constexpr (Loads::cuts) {
     // What is seldom needed has code of its own, behind the rest: loads among branches come one after the other.
     int plain = !loads.cut();
     stay(plain);
-    if (__builtin_expect(plain != 0, 1)) skinny_multiply<S, Config, false>(x, loads, warp, turns);
-    else skinny_multiply<S, Config, true>(x, loads, warp, turns);
+    if (__builtin_expect(plain != 0, 1)) skinny_multiply<S, Config, false, false>(x, loads, warp, turns);
+    else skinny_multiply<S, Config, true, false>(x, loads, warp, turns);
   } else {
-    skinny_multiply<S, Config, false>(x, loads, warp, turns);
+    skinny_multiply<S, Config, false, false>(x, loads, warp, turns);
   }
 }
 

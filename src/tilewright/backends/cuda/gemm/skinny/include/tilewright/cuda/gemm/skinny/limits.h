@@ -12,7 +12,7 @@ TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CUDA_GEMM_SKINNY)
 
 constexpr int64_t kLoad = 8;           // k elements of one 16-byte load
 constexpr int64_t kMostBatch = 65535;  // of a grid
-constexpr int64_t kMostTiles = 32;     // of rows: every one of them reads B again
+constexpr int64_t kMostTiles = 128;    // of rows: every one of them reads B again
 
 inline constexpr Rule nv_stride_a{"nv-alignment", TW_ALIGNMENT,
                                   "the stride of A, {a_stride} elements of {size_a} bytes, is not a multiple of 16 "
@@ -32,7 +32,7 @@ inline constexpr Rule nv_skinny_columns{"nv-skinny-size", TW_LIMIT,
                                         "n = {n} is over the {tile_n} columns of this kernel",
                                         "use multistage, or tma_ws on sm_90a"};
 inline constexpr Rule nv_skinny_tiles{"nv-skinny-size", TW_LIMIT,
-                                      "m = {m} is over 32 tiles of {tile_m} rows, each of which reads all of B",
+                                      "m = {m} is over 128 tiles of {tile_m} rows, each of which reads all of B",
                                       "use multistage, or tma_ws on sm_90a"};
 inline constexpr Rule nv_skinny_k{"nv-skinny-k", TW_DIVISIBILITY, "k = {k} is not a multiple of 8",
                                   "use the multistage or loops pipeline"};
