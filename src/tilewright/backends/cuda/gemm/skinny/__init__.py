@@ -68,14 +68,21 @@ _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (
 # The same for a large matrix whose k is not contiguous: 32 or 64 of its lines at a time.
 _SKINNY_BY_LINES = ((2, 1, 8), (2, 2, 8), (2, 1, 16), (2, 2, 16), (4, 1, 8), (4, 2, 8), (4, 1, 16))
 
+# Both sides tiled, for small products (measured on an H200): all loads of a block are under way at once.
+_TILED = ((1, 1, 8), (1, 2, 4), (1, 2, 8), (2, 2, 8))
+_TILED_BY_LINES = ((2, 1, 4), (2, 1, 8), (2, 1, 16), (2, 2, 4), (2, 2, 8))
 
-def _default(signature: GemmSignature) -> Iterator[SkinnySchedule]:
+
+def _default(signature: GemmSignature, arch: Arch) -> Iterator[SkinnySchedule]:
     for shape in _SKINNY if signature.layout[1] == "c" else _SKINNY_BY_LINES:
         if signature.layout != "ccr" or shape != (2, 2, 16):  # which has too few registers there
             yield skinny(*shape)
     wide = 1 if signature.layout[0] == "r" else 2
     yield skinny(wide, 1, 8, "n")
     yield skinny(wide, 2, 8, "n")
+    if "wgmma" in arch.features and not signature.dual:
+        for shape in _TILED if signature.layout[1] == "c" else _TILED_BY_LINES:
+            yield skinny(*shape, "none")
 
 
 def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[Violation]:
@@ -132,10 +139,12 @@ class Skinny(CudaGemmFamily):
                 for skinny_dim in ("m", "n"):
                     yield skinny(rows, tokens, warps, skinny_dim)
         elif pool == "default":
-            yield from _default(signature)
+            yield from _default(signature, arch)
         elif pool == "tests":
             yield skinny(1, 2, 4)
             yield skinny(2, 1, 8, "n")
+            if not signature.dual:
+                yield skinny(2, 2, 4, "none")
 
     def violations(self, signature: GemmSignature, schedule: SkinnySchedule, arch: Arch) -> Iterator[Violation]:
         yield from self.unpacked(signature)

@@ -88,6 +88,7 @@ _WINNERS: tuple[Row, ...] = (
     (64, 48, 12, (1, 1), _P),
     (64, 64, 8, (1, 1), _P),
     (64, 64, 8, (1, 1), _PK),
+    (64, 64, 12, (1, 4), _P),
     (64, 96, 10, (1, 1), _PK),
     (64, 128, 7, (1, 1), _PK),
     (64, 128, 8, (2, 1), _P),
@@ -100,6 +101,7 @@ _WINNERS: tuple[Row, ...] = (
     (128, 64, 8, (1, 1), _P),
     (128, 64, 8, (1, 1), _C),
     (128, 64, 8, (4, 1), _P),
+    (128, 96, 7, (4, 1), _P),
     (128, 112, 6, (1, 1), _CK),
     (128, 128, 6, (1, 1), _P),
     (128, 128, 6, (2, 1), _P),
@@ -160,7 +162,9 @@ _WINNERS: tuple[Row, ...] = (
 # The same with swap_ab and the TMA store: their narrow side may be any multiple of 8, so that a round of tiles fills
 # the multiprocessors.  Where A lies along k:
 _SWAPPED: tuple[Row, ...] = (
+    (72, 64, 13, (1, 4), _TT),
     (96, 64, 8, (1, 1), _TT),
+    (112, 64, 9, (1, 4), _TT),
     (136, 128, 6, (1, 2), _TT),
     (136, 256, 4, (2, 1), _TK),
     (144, 256, 4, (2, 1), _TK),
@@ -176,6 +180,8 @@ _SWAPPED: tuple[Row, ...] = (
 )
 # Where A lies along m, 64 lines of which are fetched at a time:
 _SWAPPED_COLUMNS: tuple[Row, ...] = (
+    (72, 64, 9, (1, 4), _TT),
+    (112, 64, 9, (1, 4), _TT),
     (152, 256, 3, (2, 1), _TK),
     (192, 64, 6, (2, 1), _TT),
     (192, 128, 4, (1, 2), _TT),
