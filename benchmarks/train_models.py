@@ -32,7 +32,8 @@ from tilewright.ops.base import KernelSpec, plain
 # since, and by medians of a machine that was never quiet.
 NEWEST = (
     "19195678", "29379796", "24330069", "30469676", "63628869", "29379797", "57124243", "16511177", "17351177",
-    "61803398", "53271609", "90417253", "2907117", "12915099", "55214276", "12338961", "38034824", "64713095", "30518842",
+    "61803398", "53271609", "90417253", "2907117", "12915099", "55214276", "12338961", "38034824", "64713095",
+    "30518842",
 )  # fmt: skip
 NEWEST_WEIGHT = 4.0
 AGAIN = "_again"  # a second measurement of the near kernels of a sweep

@@ -52,9 +52,11 @@ def test_a_row_tile_of_sixteen_along_k(emulator: Emulator) -> None:
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize(("layout", "tiles"), [("rcr", (1, 2, 2)), ("ccr", (2, 1, 4)), ("rrr", (2, 2, 4)), ("crr", (2, 1, 2))])
+@pytest.mark.parametrize(
+    ("layout", "tiles"), [("rcr", (1, 2, 2)), ("ccr", (2, 1, 4)), ("rrr", (2, 2, 4)), ("crr", (2, 1, 2))]
+)
 def test_small_products_in_tiles_of_both_sides(emulator: Emulator, layout: str, tiles: tuple[int, int, int]) -> None:
-    """More rows than a tile has; a k of one turn, which has code of its own, and of several; lines that end in a word."""
+    """More rows than a tile has; a k of one turn, which has code of its own, and of more; lines that end in a word."""
     one = signature("bf16", layout, "bf16")
     spec = KernelSpec("gemm", one, make.skinny(*tiles, "none"), "sm_90a")
     assert GEMM.check(spec) == []
