@@ -32,7 +32,7 @@ inline constexpr Rule nv_skinny_columns{"nv-skinny-size", TW_LIMIT,
                                         "n = {n} is over the {tile_n} columns of this kernel",
                                         "use multistage, or tma_ws on sm_90a"};
 inline constexpr Rule nv_skinny_tiled{"nv-skinny-size", TW_LIMIT,
-                                      "m = {m}, n = {n} or k = {k} is over 1024, too large for kernels of small products",
+                                      "m = {m}, n = {n} or k = {k} is over 1024, the most of small products",
                                       "use multistage, or tma_ws on sm_90a"};
 inline constexpr Rule nv_skinny_k{"nv-skinny-k", TW_DIVISIBILITY, "k = {k} is not a multiple of 8",
                                   "use the multistage or loops pipeline"};
