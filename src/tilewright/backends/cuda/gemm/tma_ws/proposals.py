@@ -162,9 +162,7 @@ _WINNERS: tuple[Row, ...] = (
 # The same with swap_ab and the TMA store: their narrow side may be any multiple of 8, so that a round of tiles fills
 # the multiprocessors.  Where A lies along k:
 _SWAPPED: tuple[Row, ...] = (
-    (72, 64, 13, (1, 4), _TT),
     (96, 64, 8, (1, 1), _TT),
-    (112, 64, 9, (1, 4), _TT),
     (136, 128, 6, (1, 2), _TT),
     (136, 256, 4, (2, 1), _TK),
     (144, 256, 4, (2, 1), _TK),
@@ -180,8 +178,6 @@ _SWAPPED: tuple[Row, ...] = (
 )
 # Where A lies along m, 64 lines of which are fetched at a time:
 _SWAPPED_COLUMNS: tuple[Row, ...] = (
-    (72, 64, 9, (1, 4), _TT),
-    (112, 64, 9, (1, 4), _TT),
     (152, 256, 3, (2, 1), _TK),
     (192, 64, 6, (2, 1), _TT),
     (192, 128, 4, (1, 2), _TT),
