@@ -32,7 +32,8 @@ from tilewright.ops.base import KernelSpec, plain
 # since, and by medians of a machine that was never quiet.
 NEWEST = (
     "19195678", "29379796", "24330069", "30469676", "63628869", "29379797", "57124243", "16511177", "17351177",
-    "61803398", "2907117", "12915099", "55214276", "12338961", "38034824", "64713095", "30518842",
+    "61803398", "53271609", "90417253", "2907117", "12915099", "55214276", "12338961", "38034824", "64713095",
+    "30518842",
 )  # fmt: skip
 NEWEST_WEIGHT = 4.0
 AGAIN = "_again"  # a second measurement of the near kernels of a sweep
@@ -58,7 +59,7 @@ LARGER = replace(H200, trees=160, leaves=127, rate=0.12, folds=3)
 # A CPU's few kernels a problem need few trees, and times of a machine that is never quiet want a broader look.
 FEW = training.Settings(trees=150, leaves=31, sharp=5.0)
 MODELS = {
-    "gemm-h200": Recipe("gemm", ("h200_*", "*_h200_bf16_180755*"), "sm_90a", LARGER, "61803398"),
+    "gemm-h200": Recipe("gemm", ("h200_*", "*_h200_bf16_180755*"), "sm_90a", LARGER, "90417253"),
     "gemm-zen4-avx512": Recipe("gemm", ("cpu_*",), "x86_64_v4_bf16", FEW),
     "gemm-zen4-avx2": Recipe("gemm", ("cpu_*",), "x86_64_v3", FEW),
     "conv-h200": Recipe("conv", ("conv_h200_*",), "sm_90a", H200, "57124243"),

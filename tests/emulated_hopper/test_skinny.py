@@ -51,6 +51,26 @@ def test_a_row_tile_of_sixteen_along_k(emulator: Emulator) -> None:
         assert wrong(emulator, spec, *edges(one, "m", 8)) == []
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("layout", "tiles"), [("rcr", (1, 2, 2)), ("ccr", (2, 1, 4)), ("rrr", (2, 2, 4)), ("crr", (2, 1, 2))]
+)
+def test_small_products_in_tiles_of_both_sides(emulator: Emulator, layout: str, tiles: tuple[int, int, int]) -> None:
+    """More rows than a tile has; a k of one turn, which has code of its own, and of more; lines that end in a word."""
+    one = signature("bf16", layout, "bf16")
+    spec = KernelSpec("gemm", one, make.skinny(*tiles, "none"), "sm_90a")
+    assert GEMM.check(spec) == []
+    calls = [Call(problem(one, 40, 75, 56)), Call(problem(one, 24, 33, 328)), Call(problem(one, 17, 40, 64, batch=2))]
+    assert wrong(emulator, spec, *calls) == []
+
+
+def test_tiles_of_both_sides_are_for_small_products() -> None:
+    spec = KernelSpec("gemm", signature("bf16", "rcr", "bf16"), make.skinny(1, 2, 4, "none"), "sm_90a")
+    for large in ((1025, 64, 64), (64, 1032, 64), (64, 64, 1032)):
+        assert [each.rule for each in GEMM.supports(spec, problem(spec.signature, *large))] == ["nv-skinny-size"]
+    assert GEMM.supports(spec, problem(spec.signature, 1024, 1024, 1024)) == []
+
+
 def test_batches_and_epilogues(emulator: Emulator) -> None:
     one = signature(layout="rrr", epilogue="MultiDAdd", count=1)
     spec = KernelSpec("gemm", one, make.skinny(2, 1, 4), "sm_90a")

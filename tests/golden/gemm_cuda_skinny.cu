@@ -34,9 +34,10 @@ struct Config {
   static constexpr auto tile_n = 16;
   static constexpr auto warps = 8;
   static constexpr auto few_columns = false;
+  static constexpr auto tiled = false;
 };
 #ifndef __CUDA_ARCH__
-TW_LIMITS(Limits, tw::selection::cuda_gemm::skinny, s.tile_m = 8; s.tile_n = 16; s.warps = 8; s.few_columns = 0; )
+TW_LIMITS(Limits, tw::selection::cuda_gemm::skinny, s.tile_m = 8; s.tile_n = 16; s.warps = 8; s.few_columns = 0; s.tiled = 0; )
 #endif
 }  // namespace
 

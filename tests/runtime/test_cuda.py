@@ -299,8 +299,8 @@ def test_what_the_copy_engine_cannot_read_is_copied_or_goes_elsewhere(fake: ctyp
     # One row further and the same strides: only the address differs, by no multiple of 16 bytes.
     late = DeviceArray(whole.device, whole._memory, (64, 64), (128, 1), "bf16")
     late.address = whole.address + 2
-    b = there(ones(64, 64))
-    tw.gemm(whole, there(ones(128, 64)))
+    b = there(ones(64, 1056))  # more columns than kernels of small products take
+    tw.gemm(whole, there(ones(128, 1056)))
     assert "tma_ws" in fake.fake_cuda_function().decode()
     before = fake.fake_cuda_calls(b"cuLaunchKernelEx")
     tw.gemm(late, b)

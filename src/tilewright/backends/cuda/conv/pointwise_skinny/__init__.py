@@ -66,7 +66,7 @@ class PointwiseSkinny(PointwiseFamily):
         return None if planes else PointwiseSkinnySchedule(_PIPELINES[product.skinny_dim], product.tile)
 
     def wanted(self, product: Any, signature: ConvSignature, wgmma: bool) -> bool:
-        return product.tile in _TILES and signature.dtype in ("bf16", "fp16")
+        return product.skinny_dim in _PIPELINES and product.tile in _TILES and signature.dtype in ("bf16", "fp16")
 
     def config(self, spec: KernelSpec) -> Fields:
         h: PointwiseSkinnySchedule = spec.schedule

@@ -30,10 +30,10 @@ class SkinnySchedule:
 
     pipeline: str = field(default="skinny", init=False)
     tile: Shape  # 64 of k a warp
-    skinny_dim: str = "m"  # the side of the product that has few lines
+    skinny_dim: str = "m"  # the side of the product that has few lines; none: both are tiled, of small products
 
     pipelines: ClassVar[tuple[str, ...]] = ("skinny",)
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"skinny_dim": ("m", "n")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"skinny_dim": ("m", "n", "none")}
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = SHAPES
 
@@ -68,14 +68,21 @@ _SKINNY = ((1, 1, 8), (1, 2, 8), (1, 1, 4), (1, 2, 4), (1, 1, 16), (1, 2, 16), (
 # The same for a large matrix whose k is not contiguous: 32 or 64 of its lines at a time.
 _SKINNY_BY_LINES = ((2, 1, 8), (2, 2, 8), (2, 1, 16), (2, 2, 16), (4, 1, 8), (4, 2, 8), (4, 1, 16))
 
+# Both sides tiled, for small products (measured on an H200): all loads of a block are under way at once.
+_TILED = ((1, 1, 8), (1, 2, 4), (1, 2, 8), (2, 2, 8))
+_TILED_BY_LINES = ((2, 1, 4), (2, 1, 8), (2, 1, 16), (2, 2, 4), (2, 2, 8))
 
-def _default(signature: GemmSignature) -> Iterator[SkinnySchedule]:
+
+def _default(signature: GemmSignature, arch: Arch) -> Iterator[SkinnySchedule]:
     for shape in _SKINNY if signature.layout[1] == "c" else _SKINNY_BY_LINES:
         if signature.layout != "ccr" or shape != (2, 2, 16):  # which has too few registers there
             yield skinny(*shape)
     wide = 1 if signature.layout[0] == "r" else 2
     yield skinny(wide, 1, 8, "n")
     yield skinny(wide, 2, 8, "n")
+    if "wgmma" in arch.features and not signature.dual:
+        for shape in _TILED if signature.layout[1] == "c" else _TILED_BY_LINES:
+            yield skinny(*shape, "none")
 
 
 def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[Violation]:
@@ -106,7 +113,7 @@ def _violations(signature: GemmSignature, schedule: SkinnySchedule) -> Iterator[
             f"skinny reads {many} lines of the large matrix at a time, of layout {signature.layout}",
             "use 32 or 64 where k of the large matrix is not contiguous",
         )
-    if signature.dual and (schedule.skinny_dim == "n" or signature.layout[1] != "c"):
+    if signature.dual and (schedule.skinny_dim != "m" or signature.layout[1] != "c"):
         yield Violation(
             "nv-skinny-dual",
             f"the skinny pipeline reads two B of layout {signature.layout} with skinny_dim {schedule.skinny_dim}",
@@ -132,10 +139,12 @@ class Skinny(CudaGemmFamily):
                 for skinny_dim in ("m", "n"):
                     yield skinny(rows, tokens, warps, skinny_dim)
         elif pool == "default":
-            yield from _default(signature)
+            yield from _default(signature, arch)
         elif pool == "tests":
             yield skinny(1, 2, 4)
             yield skinny(2, 1, 8, "n")
+            if not signature.dual:
+                yield skinny(2, 2, 4, "none")
 
     def violations(self, signature: GemmSignature, schedule: SkinnySchedule, arch: Arch) -> Iterator[Violation]:
         yield from self.unpacked(signature)
@@ -149,12 +158,16 @@ class Skinny(CudaGemmFamily):
 
     def numbers(self, spec: KernelSpec) -> Mapping[str, int]:
         h: SkinnySchedule = spec.schedule
-        few = {"warps": h.warp_grid[2], "few_columns": int(h.skinny_dim == "n")}
+        few = {"warps": h.warp_grid[2], "few_columns": int(h.skinny_dim == "n"), "tiled": int(h.skinny_dim == "none")}
         return {"tile_m": h.tile[0], "tile_n": h.tile[1], **few}
 
     def config(self, spec: KernelSpec) -> Mapping[str, object]:
         h: SkinnySchedule = spec.schedule
-        few = {"warps": h.warp_grid[2], "few_columns": flag(h.skinny_dim == "n")}
+        few = {
+            "warps": h.warp_grid[2],
+            "few_columns": flag(h.skinny_dim == "n"),
+            "tiled": flag(h.skinny_dim == "none"),
+        }
         return {"tile_m": h.tile[0], "tile_n": h.tile[1], **few}
 
     def promises(self, spec: KernelSpec) -> Promises:

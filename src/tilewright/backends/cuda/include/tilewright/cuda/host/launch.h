@@ -34,7 +34,7 @@ template <class Config> struct can_overlap<Config, decltype(void(Config::one_by_
 };
 
 struct Grid {
-  unsigned blocks, batch = 1;
+  unsigned blocks, batch = 1, rest = 1;
 };
 
 // The status of queueing a function with these arguments on a stream.
@@ -45,7 +45,7 @@ int start(Function function, const Grid &grid, const LaunchShape &shape, void *s
   if (shape.cluster > 1) attributes[count++] = {cluster_dimension, {}, {shape.cluster, 1, 1}};
   if (shape.early) attributes[count++] = {early_launch, {}, {1}};
   LaunchConfig config{
-      {grid.blocks, grid.batch, 1}, {shape.threads, 1, 1}, shape.shared_bytes, stream, attributes, count};
+      {grid.blocks, grid.batch, grid.rest}, {shape.threads, 1, 1}, shape.shared_bytes, stream, attributes, count};
   void *parameters[] = {&args...};
   return status_of(driver().launch(&config, function, parameters, nullptr));
 }

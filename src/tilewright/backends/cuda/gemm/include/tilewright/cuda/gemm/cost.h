@@ -16,7 +16,8 @@ namespace cuda_gemm {
   X(singles) X(hidden) X(hidden_least) X(over) X(soft) X(per_step) X(per_neighbour) X(swap_ab) X(rate_floor) \
   X(rate_columns) X(rate_rows) X(hand_over) X(exchange) X(neighbour) X(sync) X(sums) X(copy_start) X(copy) \
   X(skinny_memory) X(skinny_latency) X(skinny_registers) X(skinny_tail) X(skinny_warp) X(skinny_turn) \
-  X(skinny_gather) X(mma_macs) X(shared) X(copies) X(alone) X(stage_turn) X(stages_fill) X(loops_macs) X(loops_turn) \
+  X(skinny_gather) X(tiled_fill) X(tiled_warp) X(tiled_round) X(tiled_turn) X(tiled_gather) X(tiled_cache) \
+  X(tiled_memory) X(mma_macs) X(shared) X(copies) X(alone) X(stage_turn) X(stages_fill) X(loops_macs) X(loops_turn) \
   X(plain_issue) X(plain_fill) X(plain_store_results) X(plain_hand) X(plain_handed) X(plain_sync) X(plain_sums) \
   X(wide_macs) X(wide_issue) X(wide_cache) X(wide_turn) X(wide_fill) X(wide_store_results) X(wide_sync) X(wide_sums)
 // clang-format on

@@ -23,9 +23,16 @@ template <class C> using tma_ws_of =
           C::swap_ab ? C::cluster_n : C::cluster_m, C::swap_ab ? C::cluster_m : C::cluster_n, C::pingpong, C::swap_ab,
           C::tma_store, C::swap_ab ? lines_b<C> : lines_a<C>, C::swap_ab ? lines_a<C> : lines_b<C>, C::tile_scheduler,
           C::Arch::shared_bytes, C::packed, is_dual<C>>;
+// Whether a skinny kernel tiles both sides of small products: GEMM's say so.
+template <class C, class = void> struct tiles_both {
+  static constexpr bool value = false;
+};
+template <class C> struct tiles_both<C, decltype(void(C::tiled))> {
+  static constexpr bool value = C::tiled;
+};
 template <class C> using skinny_of =
     Skinny<typename C::A, (C::few_columns ? C::tile_m : C::tile_n) / 16, (C::few_columns ? C::tile_n : C::tile_m) / 8,
            C::warps, C::few_columns, C::few_columns ? C::b_rows : !C::a_rows, C::few_columns ? !C::a_rows : C::b_rows,
-           is_dual<C>>;
+           is_dual<C>, tiles_both<C>::value>;
 
 }  // namespace tw

@@ -23,7 +23,8 @@ template <class Config> struct HostSkinny : WideCopies<Config> {
     if (S::Swapped)
       t.a = x.b, t.b = x.a, t.m = int(x.n), t.n = int(x.m), t.a_stride = x.b_stride, t.b_stride = x.a_stride,
       t.a_batch = x.b_batch_stride, t.b_batch = x.a_batch_stride;
-    return start(place.functions[0], {unsigned(ceil_div(t.n, S::many)), unsigned(x.batch)}, shape(), stream, t);
+    const unsigned tiles = S::Tiled ? unsigned(ceil_div(t.m, S::tokens)) : 1;
+    return start(place.functions[0], {unsigned(ceil_div(t.n, S::many)), unsigned(x.batch), tiles}, shape(), stream, t);
   }
 };
 

@@ -19,19 +19,19 @@ template <class S> using SkinnyAccumulators = float[S::Warps][S::rows][S::tokens
 // What the warps of a block summed up, added and stored.
 // Config: C (the output type), D, epilogue, num_d.
 template <class S, class Config>
-TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnyAccumulators<S> &accum, int first) {
+TW_GPU void skinny_leave(const SkinnyArgs &x, const SkinnyAccumulators<S> &accum, int first, int few) {
   const Finish<Config> finish(x.finish);
   auto *e = static_cast<typename Config::C *>(x.e) + blockIdx.y * x.e_batch;
 #pragma unroll 1
   for (int at = threadIdx.x; at < S::many * S::tokens; at += S::threads) {
-    int token = at / S::many, row = at % S::many, many = first + row;
+    int column = at / S::many, row = at % S::many, token = few + column, many = first + row;
     if (token >= x.m || many >= x.n) continue;
     if constexpr (S::Dual) row = row / 8 * 16 + row % 8;
     float total = 0, up = 0;
 #pragma unroll
     for (int u = 0; u < S::Warps; ++u) {
-      total += load_shared<float>(&accum[u][row][token]);
-      if constexpr (S::Dual) up += load_shared<float>(&accum[u][row + 8][token]);
+      total += load_shared<float>(&accum[u][row][column]);
+      if constexpr (S::Dual) up += load_shared<float>(&accum[u][row + 8][column]);
     }
     if constexpr (S::Dual) e[token * x.e_stride + many] = finish.both(total, up);
     else if constexpr (S::Swapped) e[many * x.e_stride + token] = finish(total, blockIdx.y, many, token);
@@ -76,11 +76,12 @@ template <class S> struct SkinnyByK {
   static constexpr int step = 64;  // k of one turn: two 16-byte pieces a thread and row
   const SkinnyArgs &x;
   const uint16_t *a, *b, *b_up;
-  const int first, quad, line;
+  const int first, few, quad, line;
   uint32_t w[2][S::RowTiles][2][2][4];
   Few<S, 4> t[2][S::TokenTiles][2];
 
   static constexpr bool cuts = false;
+  TW_GPU bool cut() const { return false; }
   template <bool> TW_GPU void load(int slot, int turn) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -95,7 +96,7 @@ template <class S> struct SkinnyByK {
           if (row < x.n && k < x.k) read_words<true>(to, (S::Dual && up ? b_up : b) + row * x.b_stride + k);
         }
 #pragma unroll
-      for (int j = 0; j < S::TokenTiles; ++j) t[slot][j][half].load(x, a, j * 8, k - quad * 8, quad, line);
+      for (int j = 0; j < S::TokenTiles; ++j) t[slot][j][half].load(x, a, few + j * 8, k - quad * 8, quad, line);
     }
   }
   TW_GPU void multiply(float (&d)[S::RowTiles][S::TokenTiles][4], int slot) const {
@@ -126,7 +127,7 @@ template <class S> struct SkinnyByLines {
   static_assert(words == 2 || words == 4, "eight or sixteen bytes of lines");
   const SkinnyArgs &x;
   const uint16_t *a, *b, *b_up;
-  const int first, quad, line;
+  const int first, few, quad, line;
   uint32_t w[2][groups][4][words];
   Few<S, 2> t[2][groups][S::TokenTiles];
 
@@ -157,7 +158,7 @@ template <class S> struct SkinnyByLines {
 #pragma unroll
       for (int i = 0; i < 4; ++i, p += stride) lines<Cut>(w[slot][g][i], p, x.n - here, k < x.k);
 #pragma unroll
-      for (int j = 0; j < S::TokenTiles; ++j) t[slot][g][j].load(x, a, j * 8, k - quad * 4, quad, line);
+      for (int j = 0; j < S::TokenTiles; ++j) t[slot][g][j].load(x, a, few + j * 8, k - quad * 4, quad, line);
     }
   }
   TW_GPU void multiply(float (&d)[S::RowTiles][S::TokenTiles][4], int slot) const {
@@ -186,17 +187,23 @@ template <class S> struct skinny_loads<S, true> {
   using type = SkinnyByLines<S>;
 };
 
-// A warp's share of k, and what the block makes of all shares.
-template <class S, class Config, bool Cut, class Loads>
+// A warp's share of k, and what the block makes of all shares.  Once: a turn of each warp is all there is, and nothing
+// lies between its instructions, each of which a short problem waits for.
+template <class S, class Config, bool Cut, bool Once, class Loads>
 TW_GPU void skinny_multiply(const SkinnyArgs &x, Loads &loads, int warp, int turns) {
   SkinnyAccumulators<S> &accum = *reinterpret_cast<SkinnyAccumulators<S> *>(dynamic_shared());
   float d[S::RowTiles][S::TokenTiles][4] = {};
-  if (warp < turns) loads.template load<Cut>(0, warp);
-  for (int turn = warp; turn < turns; turn += 2 * S::Warps) {
-    if (turn + S::Warps < turns) loads.template load<Cut>(1, turn + S::Warps);
+  if (Once) {
+    loads.template load<Cut>(0, warp);  // zeros beyond k
     loads.multiply(d, 0);
-    if (turn + 2 * S::Warps < turns) loads.template load<Cut>(0, turn + 2 * S::Warps);
-    if (turn + S::Warps < turns) loads.multiply(d, 1);
+  } else {
+    if (warp < turns) loads.template load<Cut>(0, warp);
+    for (int turn = warp; turn < turns; turn += 2 * S::Warps) {
+      if (turn + S::Warps < turns) loads.template load<Cut>(1, turn + S::Warps);
+      loads.multiply(d, 0);
+      if (turn + 2 * S::Warps < turns) loads.template load<Cut>(0, turn + 2 * S::Warps);
+      if (turn + S::Warps < turns) loads.multiply(d, 1);
+    }
   }
 #pragma unroll
   for (int i = 0; i < S::RowTiles; ++i)
@@ -206,7 +213,7 @@ TW_GPU void skinny_multiply(const SkinnyArgs &x, Loads &loads, int warp, int tur
       for (int q = 0; q < 4; ++q)
         store_shared(&accum[warp][loads.row(i, q / 2)][j * 8 + loads.quad * 2 + q % 2], d[i][j][q]);
   block_barrier();
-  skinny_leave<S, Config>(x, accum, loads.first);
+  skinny_leave<S, Config>(x, accum, loads.first, loads.few);
 }
 
 template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
@@ -218,15 +225,20 @@ template <class S, class Config> TW_GPU void gemm_skinny(const SkinnyArgs &x) {
   auto *b_up = S::Dual ? static_cast<const uint16_t *>(x.b_up) + blockIdx.y * x.b_batch : nullptr;
   stay(a), stay(b);
   if constexpr (S::Dual) stay(b_up);
-  Loads loads{x, a, b, b_up, first, quad, line, {}, {}};
+  Loads loads{x, a, b, b_up, first, S::Tiled ? int(blockIdx.z) * S::tokens : 0, quad, line, {}, {}};
+  if constexpr (S::Tiled) {
+    int once = turns <= S::Warps && !(Loads::cuts && loads.cut());
+    stay(once);
+    if (__builtin_expect(once, 1)) return skinny_multiply<S, Config, false, true>(x, loads, warp, turns);
+  }
   if constexpr (Loads::cuts) {
     // What is seldom needed has code of its own, behind the rest: loads among branches come one after the other.
     int plain = !loads.cut();
     stay(plain);
-    if (__builtin_expect(plain != 0, 1)) skinny_multiply<S, Config, false>(x, loads, warp, turns);
-    else skinny_multiply<S, Config, true>(x, loads, warp, turns);
+    if (__builtin_expect(plain != 0, 1)) skinny_multiply<S, Config, false, false>(x, loads, warp, turns);
+    else skinny_multiply<S, Config, true, false>(x, loads, warp, turns);
   } else {
-    skinny_multiply<S, Config, false>(x, loads, warp, turns);
+    skinny_multiply<S, Config, false, false>(x, loads, warp, turns);
   }
 }
 

@@ -16,15 +16,15 @@ struct SkinnyArgs {
 
 // RowTiles * 16 rows of B and TokenTiles * 8 rows of A a block, k split over Warps.  Swapped: the few
 // are columns of the result, so E is written the other way round.  FewLines, ManyLines: not their k is contiguous.
-// Dual: of the 16 rows of a tile the upper eight are of B, the lower eight the same rows of B_up.
+// Tiled: any number of such rows of A, a block for each.  Dual: of the 16 rows of a tile the upper eight are of B, the lower eight the same rows of B_up.
 template <class In_, int RowTiles_, int TokenTiles_, int Warps_, bool Swapped_, bool FewLines_, bool ManyLines_,
-          bool Dual_ = false>
+          bool Dual_ = false, bool Tiled_ = false>
 struct Skinny {
   using In = In_;
   static constexpr int RowTiles = RowTiles_, TokenTiles = TokenTiles_, Warps = Warps_, threads = Warps * 32;
   static constexpr int rows = RowTiles * 16, tokens = TokenTiles * 8;
   static constexpr int shared_bytes = skinny_shared_bytes(Warps, rows, tokens);
-  static constexpr bool Swapped = Swapped_, FewLines = FewLines_, ManyLines = ManyLines_, Dual = Dual_;
+  static constexpr bool Swapped = Swapped_, FewLines = FewLines_, ManyLines = ManyLines_, Dual = Dual_, Tiled = Tiled_;
   static constexpr int many = Dual ? rows / 2 : rows;  // results of a block along the many
   static_assert(!Dual || (!Swapped && !ManyLines), "two B are read along k");
 };
