@@ -243,6 +243,15 @@ def test_calls_that_are_left_to_pytorch_have_a_reason() -> None:
     assert "both" in why_not(k, k, k, torch.ones(7, 7).bool(), is_causal=True)
 
 
+def test_ours_in_the_place_of_pytorchs_attention_leaves_calls_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs put it there; what kernels do not take must not come back to it."""
+    q = torch.randn(1, 2, 3, 8, dtype=torch.float64)
+    want = F.scaled_dot_product_attention(q, q, q)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", tilewright_torch.scaled_dot_product_attention)
+    torch.testing.assert_close(F.scaled_dot_product_attention(q, q, q), want)
+
+
+
 def test_dropout_follows_the_generator() -> None:
     q = heads(2, 4, 64, 16)
     draws = []
