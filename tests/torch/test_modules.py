@@ -138,6 +138,28 @@ def test_convolutions(rank: int, options: dict[str, Any]) -> None:
         torch.testing.assert_close(ours(x[0]), theirs(x[0]), **TOLERANCE)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("of", ["neither", "input", "weight", "both"])
+def test_results_of_convolutions_have_the_memory_format_of_pytorchs(rank: int, of: str, compiled: bool) -> None:
+    """A model in channels_last makes its activations so, whatever the format of what it is given."""
+    last = torch.channels_last if rank == 2 else torch.channels_last_3d
+    theirs = (torch.nn.Conv2d if rank == 2 else torch.nn.Conv3d)(4, 6, 3)
+    x = torch.randn(2, 4, *(5,) * rank)
+    x = x.contiguous(memory_format=last) if of in ("input", "both") else x
+    theirs = theirs.to(memory_format=last) if of in ("weight", "both") else theirs
+    ours = copy.deepcopy(theirs)
+    tilewright_torch.replace_modules(ours)
+    call = torch.compile(ours, fullgraph=True, backend="aot_eager") if compiled else ours
+    y, want = call(x), theirs(x)
+    torch.testing.assert_close(y, want, **TOLERANCE)
+    assert y.stride() == want.stride()
+    grad, want_grad = (torch.autograd.grad(each.square().sum(), each_w)[0] for each, each_w in
+                       ((y, ours.weight), (want, theirs.weight)))  # fmt: skip
+    torch.testing.assert_close(grad, want_grad, rtol=1e-3, atol=1e-3)
+
+
+
 def test_what_kernels_do_not_take_pytorch_computes() -> None:
     theirs, ours = torch.nn.Linear(6, 5).double(), tilewright_torch.nn.Linear(6, 5).double()
     twin(ours, theirs)
