@@ -234,7 +234,7 @@ def test_a_call_with_a_built_kernel_is_cheap() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere platformdirs is asked for the folder")
 def test_the_default_cache_folder_is_found_without_libraries() -> None:
     """platformdirs imports tempfile and archives' modules: some 5 ms of a first call."""
-    code = "import os; os.environ.pop('TILEWRIGHT_CACHE_DIR', None)\nfrom tilewright import settings; settings.current()"
+    code = "import os; os.environ.pop('TILEWRIGHT_CACHE_DIR', None); import tilewright as tw; tw.settings.current()"
     assert not _imported_by(code) & {"platformdirs", "tempfile", "shutil"}
 
 

@@ -35,7 +35,7 @@ def _default_cache_dir() -> Path:
     if sys.platform == "linux" and "ANDROID_DATA" not in os.environ:
         # What platformdirs would say, whose import costs a cold process more than all other settings.
         folder = os.environ.get("XDG_CACHE_HOME", "").strip()
-        if not os.path.isabs(folder):  # the XDG specification wants relative values ignored
+        if not folder.startswith("/"):  # the XDG specification wants relative values ignored
             folder = os.path.expanduser("~/.cache")  # noqa: PTH111  Path's own raises without a home
         place = Path(folder, "tilewright")
     else:

@@ -179,7 +179,7 @@ def test_defaults_are_no_inputs_of_a_graph(call: str) -> None:
     from torch._dynamo.testing import CompileCounterWithBackend
 
     functions: dict[str, Callable[..., Any]] = {
-        "gemm": lambda a, b: tw.gemm(a, b),
+        "gemm": lambda a, b: tw.gemm(a, b, epilogue="relu"),
         "attention": lambda q, k: tw.attention(q, k, k),
         "scaled_dot_product_attention": lambda q, k: tilewright_torch.scaled_dot_product_attention(q, k, k),
     }
@@ -189,7 +189,6 @@ def test_defaults_are_no_inputs_of_a_graph(call: str) -> None:
         operands = (torch.randn(n, 5), torch.randn(5, 7)) if call == "gemm" else torch.randn(2, 4, n, 7, 8)
         compiled(*operands)
     assert made.frame_count == 1
-
 
 
 @pytest.mark.parametrize("model", ["linear", "conv", "attention", "packed", "gated"])

@@ -231,7 +231,6 @@ assert not hasattr(tilewright.torch, "nothing")
     run(code)
 
 
-
 def test_a_forked_child_computes_on() -> None:
     """Forward: a backward in a child is PyTorch's error where the parent ran one ("Autograd and Fork")."""
     a = torch.ones(4, 6, requires_grad=True)

@@ -159,7 +159,6 @@ def test_results_of_convolutions_have_the_memory_format_of_pytorchs(rank: int, o
     torch.testing.assert_close(grad, want_grad, rtol=1e-3, atol=1e-3)
 
 
-
 def test_what_kernels_do_not_take_pytorch_computes() -> None:
     theirs, ours = torch.nn.Linear(6, 5).double(), tilewright_torch.nn.Linear(6, 5).double()
     twin(ours, theirs)
@@ -271,7 +270,6 @@ def test_ours_in_the_place_of_pytorchs_attention_leaves_calls_to_pytorch(monkeyp
     want = F.scaled_dot_product_attention(q, q, q)
     monkeypatch.setattr(F, "scaled_dot_product_attention", tilewright_torch.scaled_dot_product_attention)
     torch.testing.assert_close(F.scaled_dot_product_attention(q, q, q), want)
-
 
 
 def test_dropout_follows_the_generator() -> None:

@@ -129,9 +129,7 @@ def scaled_dot_product_attention(
         if done is not None:
             return done
     if why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
-        return _THEIRS(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        return _THEIRS(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     seed = torch.randint(0, 2**62, (2,), device=query.device) if dropout_p else None
     options = {"causal": is_causal, "scale": scale, "dropout_p": dropout_p, "seed": seed, "layout": "bhsd"}
     if attn_mask is not None:
