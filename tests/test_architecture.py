@@ -225,11 +225,17 @@ def test_a_call_with_a_built_kernel_is_cheap() -> None:
         pytest.skip("there is no C++ compiler here")
     loaded = _imported_by(CALL)
     assert "tilewright.runtime.loader" in loaded
-    # Where no TILEWRIGHT_CACHE_DIR says so (here the tests do), platformdirs is asked once for the folder: some 5 ms.
     assert not loaded & READERS
     # Nor the kernels of other backends and ops, nor what reads code: a first call would wait for each of them.
     others = ("tilewright.backends.cuda", "tilewright.backends.hip", "tilewright.ops.conv", "tilewright.inspect")
     assert not [name for name in loaded if name.startswith((*others, "tilewright.tune")) or name == "numpy.ma"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere platformdirs is asked for the folder")
+def test_the_default_cache_folder_is_found_without_libraries() -> None:
+    """platformdirs imports tempfile and archives' modules: some 5 ms of a first call."""
+    code = "import os; os.environ.pop('TILEWRIGHT_CACHE_DIR', None); import tilewright as tw; tw.settings.current()"
+    assert not _imported_by(code) & {"platformdirs", "tempfile", "shutil"}
 
 
 def test_help_needs_no_backend() -> None:

@@ -52,6 +52,20 @@ def test_caches_lie_where_the_system_says(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert from_environment({}).cache_dir == Path("/home/someone/.cache/tilewright")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere platformdirs is asked")
+@pytest.mark.parametrize("folder", [None, "", " ", "/var/caches", "/with space/x"])
+def test_the_short_way_to_the_cache_folder_is_that_of_platformdirs(
+    monkeypatch: pytest.MonkeyPatch, folder: str | None
+) -> None:
+    import platformdirs
+
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if folder is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+    assert from_environment({}).cache_dir == platformdirs.user_cache_path("tilewright", appauthor=False)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the XDG specification speaks of Linux")
 def test_a_relative_place_for_caches_is_ignored_as_xdg_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/place")
@@ -61,6 +75,8 @@ def test_a_relative_place_for_caches_is_ignored_as_xdg_wants(monkeypatch: pytest
 
 def test_a_user_without_a_home_is_told_so_and_gets_no_folder_called_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *_, **__: Path("~/.cache/tilewright"))
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as it is where nobody knows of a home
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     with pytest.raises(MachineError) as caught:
         from_environment({})
     assert caught.value.rule == "cache-folder"

@@ -11,6 +11,7 @@ import dataclasses
 import operator
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,13 +32,16 @@ MAX_THREADS = 1024  # of a team: backends/cpu/host/team.cpp
 
 def _default_cache_dir() -> Path:
     """Where this system keeps caches: XDG_CACHE_HOME or ~/.cache on Linux, ~/Library/Caches on a Mac."""
-    import platformdirs  # here: `import tilewright` does not pay for it
+    if sys.platform == "linux" and "ANDROID_DATA" not in os.environ:
+        # What platformdirs would say, whose import costs a cold process more than all other settings.
+        folder = os.environ.get("XDG_CACHE_HOME", "").strip()
+        if not folder.startswith("/"):  # the XDG specification wants relative values ignored
+            folder = os.path.expanduser("~/.cache")  # noqa: PTH111  Path's own raises without a home
+        place = Path(folder, "tilewright")
+    else:
+        import platformdirs  # here: `import tilewright` does not pay for it
 
-    place = Path(platformdirs.user_cache_path("tilewright", appauthor=False))
-    folder = os.environ.get("XDG_CACHE_HOME", "").strip()
-    if folder and place == Path(folder, "tilewright") and not place.is_absolute():
-        # As if it were not set: the XDG specification wants relative values ignored.
-        place = Path(os.path.expanduser("~/.cache/tilewright"))  # noqa: PTH111  Path's own raises without a home
+        place = Path(platformdirs.user_cache_path("tilewright", appauthor=False))
     if not place.is_absolute():  # a user without a home folder: `~` stays as it is
         raise MachineError(
             f"this user has no cache folder ({place} is not an absolute path)",

@@ -12,7 +12,7 @@ import pytest
 import tilewright as tw
 
 torch: Any = pytest.importorskip("torch")
-pytest.importorskip("tilewright.torch", exc_type=ImportError)
+tilewright_torch: Any = pytest.importorskip("tilewright.torch", exc_type=ImportError)
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 14), reason="torch.compile follows new Pythons late")
 F: Any = torch.nn.functional
 
@@ -171,6 +171,24 @@ def test_twenty_sizes_are_two_compilations_at_most(model: str) -> None:
         torch.testing.assert_close(compiled(*operands), expected, rtol=1e-4, atol=1e-4)
     assert graphs() <= 2
     assert not breaks()
+
+
+@pytest.mark.parametrize("call", ["gemm", "attention", "scaled_dot_product_attention"])
+def test_defaults_are_no_inputs_of_a_graph(call: str) -> None:
+    """The compiler makes a graph twice that has a fractional number among its inputs: ops want it as a number."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    functions: dict[str, Callable[..., Any]] = {
+        "gemm": lambda a, b: tw.gemm(a, b, epilogue="relu"),
+        "attention": lambda q, k: tw.attention(q, k, k),
+        "scaled_dot_product_attention": lambda q, k: tilewright_torch.scaled_dot_product_attention(q, k, k),
+    }
+    made = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(functions[call], fullgraph=True, dynamic=True, backend=made)
+    for n in (3, 6, 9):
+        operands = (torch.randn(n, 5), torch.randn(5, 7)) if call == "gemm" else torch.randn(2, 4, n, 7, 8)
+        compiled(*operands)
+    assert made.frame_count == 1
 
 
 @pytest.mark.parametrize("model", ["linear", "conv", "attention", "packed", "gated"])

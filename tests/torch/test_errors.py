@@ -191,6 +191,46 @@ def _step(queue: Any) -> None:
     queue.put(float(recorded.detach().sum()) if recorded.requires_grad else -1.0)
 
 
+_TRANSFORMED: dict[str, Any] = {
+    "linear": lambda x: tilewright_torch.nn.linear(x, torch.eye(8)),
+    "gemm": lambda x: tw.gemm(x, torch.eye(8), torch.ones(8, 8), beta=0.5),
+    "relu": lambda x: tw.gemm(x, torch.eye(8), epilogue="relu"),
+    "matmul": lambda x: tw.matmul(x, torch.eye(8)),
+    "conv": lambda x: tw.conv(x[None, None], torch.ones(1, 1, 3, 3), layout="nchw", epilogue="relu"),
+    "attention": lambda x: tw.attention(*(x[None, :, None],) * 3),
+    "op": lambda x: torch.ops.tilewright.gemm(x, torch.eye(8)),
+}
+
+
+@pytest.mark.parametrize("call", _TRANSFORMED)
+def test_forward_mode_of_what_requires_grad_is_one_error(call: str) -> None:
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(torch.ones(8, 8, requires_grad=True), torch.ones(8, 8))
+        with pytest.raises(ProblemError, match="forward-mode tangent"):
+            _TRANSFORMED[call](dual)
+
+
+@pytest.mark.parametrize("call", _TRANSFORMED)
+def test_gradients_batched_the_older_way_are_one_error(call: str) -> None:
+    x = torch.ones(8, 8, requires_grad=True)
+    y = _TRANSFORMED[call](x)
+    with pytest.raises(ProblemError, match="is_grads_batched"):
+        torch.autograd.grad(y, x, torch.ones(3, *y.shape), is_grads_batched=True)
+
+
+def test_parts_that_the_guide_names_are_there() -> None:
+    """`tilewright.torch.huggingface.register()` after `import tilewright.torch` alone; neither part comes with it."""
+    code = """
+import sys
+import tilewright.torch
+assert not {"tilewright.torch.huggingface", "tilewright.torch.inductor", "transformers"} & set(sys.modules)
+assert "inductor" in dir(tilewright.torch) and tilewright.torch.huggingface.NAME == "tilewright"
+tilewright.torch.inductor.options, tilewright.torch.sdpa.why_not
+assert not hasattr(tilewright.torch, "nothing")
+"""
+    run(code)
+
+
 def test_a_forked_child_computes_on() -> None:
     """Forward: a backward in a child is PyTorch's error where the parent ran one ("Autograd and Fork")."""
     a = torch.ones(4, 6, requires_grad=True)

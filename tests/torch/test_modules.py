@@ -138,6 +138,27 @@ def test_convolutions(rank: int, options: dict[str, Any]) -> None:
         torch.testing.assert_close(ours(x[0]), theirs(x[0]), **TOLERANCE)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("of", ["neither", "input", "weight", "both"])
+def test_results_of_convolutions_have_the_memory_format_of_pytorchs(rank: int, of: str, compiled: bool) -> None:
+    """A model in channels_last makes its activations so, whatever the format of what it is given."""
+    last = torch.channels_last if rank == 2 else torch.channels_last_3d
+    theirs = (torch.nn.Conv2d if rank == 2 else torch.nn.Conv3d)(4, 6, 3)
+    x = torch.randn(2, 4, *(5,) * rank)
+    x = x.contiguous(memory_format=last) if of in ("input", "both") else x
+    theirs = theirs.to(memory_format=last) if of in ("weight", "both") else theirs
+    ours = copy.deepcopy(theirs)
+    tilewright_torch.replace_modules(ours)
+    call = torch.compile(ours, fullgraph=True, backend="aot_eager") if compiled else ours
+    y, want = call(x), theirs(x)
+    torch.testing.assert_close(y, want, **TOLERANCE)
+    assert y.stride() == want.stride()
+    grad, want_grad = (torch.autograd.grad(each.square().sum(), each_w)[0] for each, each_w in
+                       ((y, ours.weight), (want, theirs.weight)))  # fmt: skip
+    torch.testing.assert_close(grad, want_grad, rtol=1e-3, atol=1e-3)
+
+
 def test_what_kernels_do_not_take_pytorch_computes() -> None:
     theirs, ours = torch.nn.Linear(6, 5).double(), tilewright_torch.nn.Linear(6, 5).double()
     twin(ours, theirs)
@@ -241,6 +262,14 @@ def test_calls_that_are_left_to_pytorch_have_a_reason() -> None:
     made.sum().backward()
     assert q.grad is not None
     assert "both" in why_not(k, k, k, torch.ones(7, 7).bool(), is_causal=True)
+
+
+def test_ours_in_the_place_of_pytorchs_attention_leaves_calls_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs put it there; what kernels do not take must not come back to it."""
+    q = torch.randn(1, 2, 3, 8, dtype=torch.float64)
+    want = F.scaled_dot_product_attention(q, q, q)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", tilewright_torch.scaled_dot_product_attention)
+    torch.testing.assert_close(F.scaled_dot_product_attention(q, q, q), want)
 
 
 def test_dropout_follows_the_generator() -> None:

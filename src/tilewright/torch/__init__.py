@@ -6,6 +6,9 @@ tensor that requires grad, or PyTorch's compiler, makes them need it.  docs/pyto
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from tilewright.torch import nn
 from tilewright.torch.functional import (
     append_kv,
@@ -30,3 +33,16 @@ __all__ = [
     "conv_backward_weight", "fuse_mlps", "gated_gemm", "gemm", "matmul", "nn", "plans", "registration",
     "replace_modules", "scaled_dot_product_attention",
 ]  # fmt: skip
+
+# Parts that import much of PyTorch or nothing of it, and are asked for by few: imported when named.
+_ON_REQUEST = ("huggingface", "inductor")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_REQUEST:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_REQUEST})

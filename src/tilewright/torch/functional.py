@@ -30,6 +30,8 @@ __all__ = [
     "matmul",
 ]
 
+# Defaults of numbers are whole, here and in `sdpa`: with dynamic=True the compiler takes a fractional default for an
+# input of the graph, finds that ops want a number, and compiles everything once more.
 _PASS, _ALLOW = "passthrough", "allow"
 _ops = torch.ops.tilewright
 
@@ -62,6 +64,7 @@ def _eager(*operands: Any) -> bool:
     """Whether a call is made as it is, with nothing of PyTorch's around but autograd."""
     if torch.compiler.is_compiling():
         return False
+    library.demand_no_tangents(operands)
     c = torch._C
     if c._len_torch_dispatch_stack() or c._is_tracing() or c._functorch.peek_interpreter_stack() is not None:
         return False
@@ -215,7 +218,7 @@ def _recorded_fused(op: str, function: Any, operands: tuple[Any, ...], copy: str
 
 
 def gemm(
-    a: Any, b: Any, c: Any = None, *, alpha: Any = 1.0, beta: Any = None, bias: Any = None, residual: Any = None,
+    a: Any, b: Any, c: Any = None, *, alpha: Any = 1, beta: Any = None, bias: Any = None, residual: Any = None,
     ds: Any = (), epilogue: str = _PASS, out: Any = None, out_dtype: Any = None, math: str = "", copy: str = "never",
     target: str | None = None,
 ) -> Any:  # fmt: skip
@@ -373,7 +376,7 @@ def _seen_keys(causal: Any, window: Any, sink_tokens: Any) -> dict[str, Any]:
 def attention(
     q: Any, k: Any, v: Any, *, causal: Any = False, window: Any = None, scale: Any = None, mask: Any = None,
     bias: Any = None, attn_mask: Any = None, alibi_slopes: Any = None, softcap: Any = None, sink: Any = None,
-    sink_tokens: Any = None, dropout_p: float = 0.0, seed: Any = None, seqlens_q: Any = None, seqlens_k: Any = None,
+    sink_tokens: Any = None, dropout_p: float = 0, seed: Any = None, seqlens_q: Any = None, seqlens_k: Any = None,
     cu_seqlens_q: Any = None, cu_seqlens_k: Any = None, max_seqlen_q: Any = None, max_seqlen_k: Any = None,
     block_table: Any = None, page_size: Any = None, kv_layout: Any = None, q_scale: Any = None, kv_scales: Any = None,
     scale_block: Any = None, num_splits: Any = None, layout: str = "bshd", return_lse: bool = False, out: Any = None,
@@ -423,7 +426,7 @@ def attention(
 def attention_backward(
     dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, causal: Any = False, window: Any = None,
     scale: Any = None, mask: Any = None, bias: Any = None, attn_mask: Any = None, alibi_slopes: Any = None,
-    softcap: Any = None, sink: Any = None, sink_tokens: Any = None, dropout_p: float = 0.0, seed: Any = None,
+    softcap: Any = None, sink: Any = None, sink_tokens: Any = None, dropout_p: float = 0, seed: Any = None,
     seqlens_q: Any = None, seqlens_k: Any = None, cu_seqlens_q: Any = None, cu_seqlens_k: Any = None,
     max_seqlen_q: Any = None, max_seqlen_k: Any = None, block_table: Any = None, q_scale: Any = None,
     kv_scales: Any = None, kv_layout: Any = None, layout: str = "bshd", dlse: Any = None,

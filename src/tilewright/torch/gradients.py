@@ -16,6 +16,7 @@ from tilewright.torch.required import torch
 
 LINEAR = ("PassThrough", "MultiDAdd")
 _F = torch.nn.functional
+_of_older_vmap = torch._C._functorch.is_legacy_batchedtensor
 
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "Relu": torch.relu,
@@ -105,9 +106,21 @@ def demand_floats(what: str, tensor: Any) -> None:
         )
 
 
+def demand_unbatched(gradient: Any) -> Any:
+    """A gradient that kernels can read: not one of PyTorch's older vmap, which no rule of ours is for."""
+    if not torch.compiler.is_compiling() and _of_older_vmap(gradient):
+        raise ProblemError(
+            "gradients are batched the older way (is_grads_batched=True, or jacobian and hessian with vectorize=True)",
+            rule="torch-transform",
+            value="is_grads_batched",
+            remedy="use torch.func.jacrev, or torch.func.vmap over torch.func.vjp; or compute one gradient at a time",
+        )
+    return gradient
+
+
 def dense(gradient: Any) -> Any:
     """A gradient of a sum is one number that repeats: kernels read numbers that lie in memory."""
-    return gradient.contiguous() if 0 in gradient.stride() else gradient
+    return gradient.contiguous() if 0 in demand_unbatched(gradient).stride() else gradient
 
 
 def _flat(matrices: Any) -> Any:

@@ -18,7 +18,7 @@ NAME = "tilewright"
 
 
 def attention_forward(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, dropout: float = 0.0,
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, dropout: float = 0,
     scaling: float | None = None, is_causal: bool | None = None, position_bias: Any = None, cache: Any = None,
     **options: Any,
 ) -> tuple[Any, None]:  # fmt: skip

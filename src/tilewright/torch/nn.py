@@ -24,6 +24,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _PACKED_ROWS = 8  # with fewer the weight is read once, and as it lies is as good
 _F = torch.nn.functional
+_CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
 
 
 def _served(x: Any, weight: Any) -> bool:
@@ -83,6 +84,9 @@ def conv(
         theirs = (_F.conv1d, _F.conv2d, _F.conv3d)[rank - 1]
         return theirs(x, weight, bias, stride, padding, dilation, groups)
     images = x if x.dim() == rank + 2 else x.unsqueeze(0)
+    last = _CHANNELS_LAST.get(rank)
+    if last is not None and not weight.is_contiguous() and weight.is_contiguous(memory_format=last):
+        images = images.contiguous(memory_format=last)  # as in PyTorch, filters of that format make a result of it
     options = {
         "stride": stride, "padding": _paddings(padding, weight.shape[2:], dilation, stride), "dilation": dilation,
         "groups": groups, "layout": "nchw",

@@ -17,7 +17,7 @@ from tilewright.api import gemm as gemm_api
 from tilewright.api import tensors
 from tilewright.runtime.calls import COPIES
 from tilewright.runtime.copies import CopyNeeded
-from tilewright.torch.gradients import ACTIVATIONS, FROM_RESULT, dense, needs_input, over_pixels
+from tilewright.torch.gradients import ACTIVATIONS, FROM_RESULT, demand_unbatched, dense, needs_input, over_pixels
 from tilewright.torch.required import torch
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -151,7 +151,7 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, de: Any) -> Any:
         a, b, e = ctx.saved_tensors
         of_a, of_b, of_bias, *_ = ctx.needs_input_grad
-        dz = dense(de) if ctx.formula is None else ctx.formula(de, e)
+        dz = dense(de) if ctx.formula is None else ctx.formula(demand_unbatched(de), e)
         shape, (depth, columns) = ctx.shapes
         rows = _rows(dz, columns)
         da: Any = None
@@ -232,7 +232,7 @@ class _Convolution(torch.autograd.Function):  # type: ignore[misc]
         x, w, y = ctx.saved_tensors
         shape, filters = ctx.shapes
         of_x, of_w, of_bias, *_ = ctx.needs_input_grad
-        dz = dense(dy) if ctx.formula is None else ctx.formula(dy, y)
+        dz = dense(dy) if ctx.formula is None else ctx.formula(demand_unbatched(dy), y)
         options = ctx.geometry
         if torch.are_deterministic_algorithms_enabled():
             options = {**options, "deterministic": True}

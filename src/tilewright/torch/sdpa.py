@@ -16,6 +16,8 @@ _DEVICES = ("cpu", "cuda")
 _MOST_HEAD = 256  # the largest head that kernels of every target have
 # Kernels multiply masks by log2(e): this is finite then, and a score is rounded away beside it as beside finfo.min.
 _LOWEST = -1e38
+# PyTorch's own, also where a program has put ours in the place of `torch.nn.functional.scaled_dot_product_attention`.
+_THEIRS = torch._C._nn.scaled_dot_product_attention
 
 
 def _plain(tensor: Any) -> bool:
@@ -53,7 +55,7 @@ def _why_not_mask(query: Any, key: Any, mask: Any, is_causal: bool) -> str:
 
 
 def why_not(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> str:  # fmt: skip
     """The reason why a call is forwarded to PyTorch; empty if our kernels compute it.  Arguments are SDPA's."""
@@ -109,7 +111,7 @@ def finite_rows(mask: Any) -> Any:
 
 
 def scaled_dot_product_attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     """`torch.nn.functional.scaled_dot_product_attention`, with the same signature and semantics.
@@ -127,9 +129,7 @@ def scaled_dot_product_attention(
         if done is not None:
             return done
     if why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
-        return torch.nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        return _THEIRS(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     seed = torch.randint(0, 2**62, (2,), device=query.device) if dropout_p else None
     options = {"causal": is_causal, "scale": scale, "dropout_p": dropout_p, "seed": seed, "layout": "bhsd"}
     if attn_mask is not None:
