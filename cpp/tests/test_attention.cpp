@@ -92,6 +92,17 @@ static void operands(const tw::Dispatcher &dispatcher) {
   CHECK(rule_of([&] { Problem(1, 2, 8, 8, 32).softcap().args(operands); }) == "softcap");
   CHECK(rule_of([&] { Problem(1, 2, 8, 8, 32).dropout().args(tw::AttentionOperands(operands).dropout(1, 1)); }) ==
         "dropout");
+  const auto biased = Problem(1, 2, 8, 8, 32).bias({1, 1, 8, 8});
+  CHECK(Problem(biased).alibi(false).described().signature == biased.described().signature);
+  CHECK(Problem(biased).alibi().alibi(false).described().signature == Problem(1, 2, 8, 8, 32).described().signature);
+  // What would overflow where kernels hand on results, or in strides of a bias.
+  constexpr int64_t kMost = (int64_t(1) << 31) - 1;
+  const auto rule = [](const Problem &problem) { return rule_of([&] { problem.check(); }); };
+  const auto split = Problem(1 << 20, 1 << 10, 1 << 20, 16, 64).num_splits(128);
+  CHECK(rule(split) == "" && rule_of([&] { split.between_bytes(); }) == "size-huge");
+  const auto wide = Problem(kMost, kMost, 0, kMost, 1).heads_kv(1).bias({kMost, kMost, 1, kMost});
+  CHECK(rule_of([&] { wide.args(tw::AttentionOperands(operands).bias(rows.data())); }) == "size-huge");
+  CHECK(rule(Problem(1, 2, 8, 8, 32).kv_scales(tw::Scales(9))) == "scales-name");
 }
 
 // A list of candidates has those that refuse too, by the rule of their own check: here 81 query rows to a KV head.

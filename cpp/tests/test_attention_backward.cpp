@@ -60,6 +60,20 @@ int main(int count, char **arguments) {
   CHECK(rule(Problem(1, 4, 8, 8, 32).strides(Problem::dq, {1024, 128, 0})) == "stride-overlap");
   CHECK(rule(Problem(1, 4, 8, 8, 32).mask({1, 1, 8, 9})) == "mask-shape");
   for (int number : {-1, 4, 1000000}) CHECK(rule(Problem(2, 4, 19, 33, 32).accum(tw::Accums(number))) == "sums");
+  const auto large = Problem(1 << 14, 1 << 10, 16, 1 << 20, 64).accum(tw::Accums::all, 1024);
+  CHECK(rule(large) == "" && rule_of([&] { large.between_bytes(); }) == "size-huge");
+  CHECK(rule_of([] { Problem(1, 4, INT64_MAX, 4, 32).described(); }) == "size-huge");
   CHECK(rule_of([&] { dispatcher.plan(Problem(2, 4, 19, 33, 32)).run({}); }) == "operand-missing");
+  // Gradients that are passed and not described would be left as they are, or not be heeded.
+  std::vector<float> some(2 * 4 * 33 * 32);
+  float *const at = some.data();
+  const auto given = [at] {
+    return tw::AttentionBackwardOperands().q(at).k(at).v(at).out(at).dout(at).lse(at).dq(at).dk(at).dv(at);
+  };
+  const auto plan = dispatcher.plan(Problem(2, 4, 19, 33, 32));
+  CHECK(value_of([&] { plan.run(given().dlse(at)); }) == "dlse" &&
+        value_of([&] { plan.run(given().dsink(at)); }) == "dsink");
+  CHECK(value_of([&] { plan.run(given().dbias(at)); }) == "dbias");
+  CHECK(rule_of([&] { plan.run(given().dalibi(at)); }) == "operand-unused");
   return done("attention_backward", checked);
 }

@@ -73,6 +73,9 @@ static void refusals(const tw::Dispatcher &dispatcher) {
   CHECK(rule(Append(2, 2, -3, 60, 32)) == "size-negative");
   CHECK(rule(Append(2, 2, 3, 60, 32).rotary(tw::Rotary::half, 31)) == "rotary-size");
   CHECK(rule(Append(2, 2, 3, 60, 32).rotary(tw::Rotary::half, 64)) == "rotary-size");
+  CHECK(rule(Append(2, 2, 3, 60, 32).rotary(tw::Rotary(9))) == "rotary-name");
+  CHECK(rule(Append(2, 2, 3, 60, 32).dtype_cache(tw::Dtype::fp8_e4m3).kv_scales(tw::Scales(9))) == "scales-name");
+  CHECK(rule_of([] { Append(2, 2, INT64_MAX, INT64_MAX, 32).described(); }) == "size-huge");
   CHECK(rule(Append(2, 2, 3, 60, 32).pages(2000, 4)) == "page-size");
   CHECK(rule(Append(2, 2, 3, 60, 32).pages(6, 4, true)) == "page-vector");
   CHECK(rule(Append(2, 2, 3, 60, 32).kv_scales(tw::Scales::head)) == "scales-dtype");

@@ -69,6 +69,14 @@ int main(int count, char **arguments) {
   constexpr int64_t kLarge = int64_t(1) << 40;
   const auto rule = [](const Problem &problem) { return rule_of([&] { problem.check(); }); };
   CHECK(rule_of([] { Problem(1, 4, 4, {8, 8}, {3, 3}).padding({1}).y_shape(); }) == "spatial-rank");
+  for (const Problem &odd : {Problem(1, 4, 4, {}, {}), Problem(1, 4, 4, {8}, {}), Problem(1, 4, 4, {8, 8}, {3})}) {
+    CHECK(rule_of([&] { odd.described(); }) == "spatial-rank" && rule_of([&] { odd.family(); }) == "spatial-rank");
+    CHECK(rule_of([&] { dispatcher.registry().matching(odd); }) == "spatial-rank");
+  }
+  CHECK(rule_of([&] { Problem(1, 4, 4, {8, 8}, {3, 3}).x_strides({1}).described(); }) == "stride-rank");
+  CHECK(Problem(1, 4, 4, {INT64_MAX, 8}, {3, 3}).padding({INT64_MAX, 0}).out()[0] == 0);
+  CHECK(Problem(1, 4, 4, {8, 8}, {INT64_MIN, 3}).out()[0] == 0);
+  CHECK(Problem(INT64_MAX, INT64_MAX, 4, {INT64_MAX, 8}, {3, 3}).x_strides().size() == 4);  // nothing overflows
   CHECK(rule(Problem(1, 4, 4, {8, 8}, {kLarge, 3}).dilation({kLarge >> 16, 1})) == "window-fits");
   CHECK(rule(Problem(1, 4, 4, {kLarge, kLarge}, {3, 3})) == "size-huge");
   CHECK(rule(Problem(1, 4, 4, {8, 8}, {3, 3}).x_strides({INT64_MAX, 32, 4, 1})) == "size-huge");

@@ -122,6 +122,14 @@ static void errors(const tw::Dispatcher &dispatcher) {
   const tw::GemmProblem problem = tw::GemmProblem(33, 20, 17).layout("rcr");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(-1, 1, 1)); }) == "size-negative");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(1, 1, 1).layout("rcc")); }) == "layout-name");
+  for (const char *letters : {"", "r", "rcrr"}) {  // also where it is asked about before it is checked
+    const auto odd = tw::GemmProblem(4, 5, 6).layout(letters);
+    CHECK(odd.b_stride() >= 5 && odd.bytes() > 0 && rule_of([&] { dispatcher.plan(odd); }) == "layout-name");
+    CHECK(rule_of([&] { odd.described(); }) == "layout-name");
+    CHECK(rule_of([&] { dispatcher.registry().matching(odd); }) == "layout-name");
+  }
+  CHECK(tw::GemmProblem(INT64_MAX, INT64_MAX, INT64_MAX).batch(INT64_MAX).bytes() > 0);
+  CHECK(rule_of([&] { dispatcher.plan(problem).workspace_bytes({}, 0); }) == "threads");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).a_stride(2)); }) == "stride-short");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue::add, 0)); }) ==
         "epilogue-d-count");

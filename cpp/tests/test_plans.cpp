@@ -112,6 +112,8 @@ static void times(const tw::Registry &registry) {
     CHECK(rule_of([&] { tw::timed(plan, operands, team, options); }) == "timing-options");
     CHECK(value_of([&] { tw::timed(plan, operands, team, options); }) == std::to_string(seconds));
   }
+  options.least_seconds = 0, options.flush_bytes = -1;
+  CHECK(rule_of([&] { tw::timed(plan, operands, team, options); }) == "timing-options");
 }
 
 int main(int count, char **arguments) {

@@ -51,6 +51,11 @@ inline void demand_entries(int64_t entries, const Pages &pages, int64_t keys) {
                             std::to_string(entries * pages.size) + " keys");
 }
 
+inline void demand_scales(Scales kind) {
+  if (kind < Scales::none || kind > Scales::block)
+    throw request_error("scales-name", std::to_string(int(kind)),
+                        "no scales have the number " + std::to_string(int(kind)), "use one of tw::Scales");
+}
 inline const char *lookup_of(const Pages &pages) { return !pages.size ? "none" : pages.indices ? "indices" : "table"; }
 inline const char *kind_of(const Pages &pages) {
   return !pages.size ? "none" : pages.vectorised ? "vectorised" : "strided";
@@ -150,8 +155,9 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     demand_operand_strides(operands, [](int which) { return which == 3; });
   }
 
-  // `with_text`: with the message for people.
+  // `with_text`: with the message for people, and checked first; without: as selection asks, which has checked it.
   Described described(bool with_text = true) const {
+    if (with_text) check();
     static const std::vector<const char *> names =
         detail::joined({size_names(),
                         {"type_q", "size_q", "size_kv", "size_out", "size_aux"},
@@ -200,7 +206,11 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     const AttentionProblem p = splits_ <= 1 ? *this : stage == 0 ? part() : combined();
     return p.measured_form({0, 1, 2}).described(false).values;
   }
-  int64_t between_bytes() const { return splits_ <= 1 ? 0 : part_bytes(part_elements()) + part_bytes(part_accum()); }
+  int64_t between_bytes() const {
+    if (splits_ <= 1) return 0;
+    demand_parts();
+    return part_bytes(part_elements()) + part_bytes(part_accum());
+  }
   template <class Use> void with_args(size_t stage, const AttentionOperands &operands, char *between, Use use) const {
     if (splits_ <= 1) {
       const tw_attention_args arguments = args(operands);
@@ -277,8 +287,14 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
   int64_t part_accum() const { return heads_q_ * (varlen_ ? total_q_ : batch_ * rows_); }
   int64_t part_bytes(int64_t elements) const { return (splits_ * elements * 4 + 63) / 64 * 64; }
 
+  void demand_parts() const {  // that no number of bytes of them overflows
+    const Shape whole = shape(3);
+    const int64_t parts[] = {splits_, whole[0], whole[1], whole[2], whole[3]};
+    detail::demand_span("the results of all splits", parts, 5, nullptr);
+  }
+
   tw_attention_args part_args(const AttentionOperands &o, char *between) const {
-    demand_operands(o);
+    demand_operands(o), demand_parts();
     tw_attention_args a = part().filled(o);
     a.o = between, a.lse = between + part_bytes(part_elements());
     a.splits = splits_, a.o_split = part_elements(), a.lse_split = part_accum();
@@ -305,6 +321,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     const auto refuse = [](const char *rule, Dtype value, const std::string &why, const char *remedy) {
       throw detail::request_error(rule, name_of(value), why, remedy);
     };
+    detail::demand_scales(q_scale_), detail::demand_scales(kv_scales_);
     if (!is_wide(q_) && !narrow(q_))
       refuse("dtype-input", q_, std::string(name_of(q_)) + " is not a type of q",
              "use fp32, fp16, bf16, fp8_e4m3 or fp8_e4m3fnuz");

@@ -107,15 +107,17 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
     }
   }
 
-  // `with_text`: with the message for people.
+  // `with_text`: with the message for people, and checked first.
   Described described(bool with_text = true) const {
+    if (with_text) check();
     AttentionProblem p(batch_, heads_q_, rows_, keys_, head_);
     p.heads_kv(heads_kv_).head_dim_v(head_v_).dtype(q_).dtype_kv(kv_).aligned(aligned_);
     p.seqlens_q(lengths_q_).seqlens_k(lengths_k_);
     if (paged_) p.pages(pages_.size, pages_.count, false, pages_.vectorised);
     p.q_strides(strides(0)).k_strides(strides(1)).v_strides(strides(2)).o_strides(strides(3));
-    Described described = p.described(with_text);
+    Described described = p.described(false);
     described.signature = signature(), described.family = "append";
+    if (with_text) described.text = text_of("attention", q_);
     const auto put = [&](const char *name, int64_t value) {
       for (size_t at = 0; at < described.values.size(); ++at)
         if (!std::strcmp(described.names[at], name)) described.values[at] = value;
@@ -194,6 +196,9 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
   }
   void demand_types() const {
     const auto narrow = [](Dtype t) { return t == Dtype::fp8_e4m3 || t == Dtype::fp8_e4m3fnuz; };
+    detail::demand_scales(scales_);
+    refuse_if(rotary_ < Rotary::none || rotary_ > Rotary::half, "rotary-name", int64_t(rotary_),
+              "no rotary embedding has the number " + std::to_string(int(rotary_)), "use one of tw::Rotary");
     if (scales_ != Scales::none && (kv_ == q_ || !narrow(kv_)))
       throw detail::request_error("scales-dtype", name_of(kv_),
                                   std::string("scales, and new rows of ") + name_of(q_) + " go into a cache of " +

@@ -3,6 +3,7 @@
 #include <tilewright/attention_backward_args.h>
 #include <tilewright/attention_terms.hpp>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   void check() const {
     demand_counts({{"total_q", varlen_ ? total_q_ : 0}, {"total_k", varlen_ ? total_k_ : 0}});
     refuse_if(accum_ < Accums::none || accum_ > Accums::all, "sums", int64_t(accum_),
-              "no sums have the number " + std::to_string(int(accum_)), "use one of tw::Sums");
+              "no sums have the number " + std::to_string(int(accum_)), "use one of tw::Accums");
     refuse_if(parts_ < 0 || parts_ > 1024, "dkv-splits", parts_, std::to_string(parts_) + " parts of sums of dk and dv",
               "use 1 to 1024, or 0 for one a query head");
     demand_heads_and_windows(), demand_repeats();
@@ -75,7 +76,11 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     demand_operand_strides(names, [](int which) { return which >= dq; });
   }
 
-  Described described(bool with_text = true) const { return stage(1).described_stage(1, with_text); }
+  // `with_text`: with the message for people, and checked first.
+  Described described(bool with_text = true) const {
+    if (with_text) check();
+    return stage(1).described_stage(1, with_text);
+  }
   detail::PlanKey key() const {
     detail::PlanKey key(4);
     add_terms(key);
@@ -91,7 +96,10 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   std::vector<int64_t> measured(size_t which) const {
     return stage(int(which)).measured_form({q, k, dout}).described_stage(int(which), false).values;
   }
-  int64_t between_bytes() const { return accum_at(3); }
+  int64_t between_bytes() const {
+    demand_between();
+    return accum_at(3);
+  }
   template <class Use> void with_args(size_t which, const AttentionBackwardOperands &o, char *between, Use use) const {
     demand_operands(o);
     if (which == 0) {
@@ -197,7 +205,13 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     return a;
   }
 
+  void demand_between() const {                                               // that no number of bytes overflows
+    const int64_t sums[] = {8, sequences(), std::max(heads_q_, dkv_heads()),  // of dq, dk and dv, and what is as large
+                            std::max(prepared_rows(false), prepared_rows(true)), std::max(head_, head_v_)};
+    detail::demand_span("what stages hand on", sums, 5, nullptr);
+  }
   void demand_operands(const AttentionBackwardOperands &o) const {
+    demand_between();
     const detail::OperandCheck check{"AttentionBackwardProblem", "AttentionBackwardOperands"};
     const bool rows = batch_ && (varlen_ ? total_q_ : rows_), keys = batch_ && (varlen_ ? total_k_ : keys_);
     check.need(rows, o.q_at, "q"), check.need(rows, o.out_at, "out"), check.need(rows, o.dout_at, "dout");
@@ -206,6 +220,8 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     check.need(rows && dlse_, o.dlse_at, "dlse"), check.need(dbias_, o.dbias_at, "dbias");
     check.need(dalibi_, o.dalibi_at, "dalibi"), check.need(dsink_, o.sink_at, "sink");
     check.need(dsink_, o.dsink_at, "dsink"), check.need(varlen_, o.starts_k_at, "cu_seqlens_k");
+    check.only(dlse_, o.dlse_at, "dlse"), check.only(dbias_, o.dbias_at, "dbias");
+    check.only(dalibi_, o.dalibi_at, "dalibi"), check.only(dsink_, o.dsink_at, "dsink");
     demand_scores(check, o, rows);
   }
 

@@ -89,7 +89,10 @@ template <class Self, int Count> class AttentionTerms {
   }
   Self &sink_tokens(int64_t count) { return sinks_ = count, self(); }
   Self &bias(Shape shape, Dtype type = Dtype::fp32) { return bias_kind_ = 1, bias_ = shape, aux_ = type, self(); }
-  Self &alibi(bool with = true) { return bias_kind_ = with ? 2 : 0, self(); }
+  Self &alibi(bool with = true) {  // without: a bias tensor stays
+    if (with || bias_kind_ == 2) bias_kind_ = with ? 2 : 0;
+    return self();
+  }
   Self &mask(Shape shape) { return masked_ = true, mask_ = shape, self(); }
   Self &softcap(bool with = true) { return softcap_ = with, self(); }
   Self &dropout(bool with = true) { return dropout_ = with, self(); }
@@ -177,6 +180,8 @@ template <class Self, int Count> class AttentionTerms {
     check.only(varlen_, o.starts_q_at || o.starts_k_at, "cu_seqlens", "varlen");
     check.only(lengths_q_, o.lengths_q_at, "seqlens_q"), check.only(lengths_k_, o.lengths_k_at, "seqlens_k");
     check.only(softcap_, o.softcap_is != 0, "softcap"), check.only(dropout_, o.dropout_is != 0, "dropout");
+    if (masked_) detail::demand_span("mask", mask_.data(), mask_.size(), nullptr);
+    if (bias_kind_ == 1) detail::demand_span("bias", bias_.data(), bias_.size(), nullptr);
     constexpr double kLargest = 1e38;
     check.number("scale", o.scale_is, -kLargest, kLargest, "use a number between -1e38 and 1e38");
     if (softcap_) check.number("softcap", o.softcap_is, 1 / kLargest, kLargest, "use a number over 0, up to 1e38");

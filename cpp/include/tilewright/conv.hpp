@@ -95,8 +95,11 @@ class ConvProblem {
     demand_ranks();
     Sizes pixels;
     for (size_t i = 0; i < size_.size(); ++i) {
-      const int64_t padded = size_[i] + before_[i] + after_[i], dilation = dilation_[i] > 1 ? dilation_[i] : 1;
-      const bool fits = window_[i] - 1 <= (padded - 1) / dilation && padded > 0;
+      const int64_t sizes[] = {size_[i], window_[i], before_[i], after_[i]};
+      const bool sane = std::all_of(sizes, sizes + 4, [](int64_t size) { return size >= 0 && size <= kMost; });
+      const int64_t padded = sane ? size_[i] + before_[i] + after_[i] : 0;
+      const int64_t dilation = dilation_[i] > 1 ? dilation_[i] : 1;
+      const bool fits = padded > 0 && window_[i] - 1 <= (padded - 1) / dilation;
       const int64_t room = fits ? padded - (window_[i] - 1) * dilation - 1 : 0;
       pixels.push_back(fits ? room / (stride_[i] > 1 ? stride_[i] : 1) + 1 : 0);
     }
@@ -127,7 +130,6 @@ class ConvProblem {
 
   // Throws the rule that the problem breaks.
   void check() const {
-    constexpr int64_t kMost = int64_t(1) << 40;
     const size_t count = size_.size();
     demand_types();
     demand_ranks();
@@ -162,8 +164,9 @@ class ConvProblem {
     detail::demand_results(dtype_, dtype_out(), num_d_, dtype_d());
   }
 
-  // `with_text`: with the message for people.
+  // `with_text`: with the message for people, and checked first; without: as selection asks, which has checked it.
   Described described(bool with_text = true) const {
+    if (with_text) check();
     static const char *const names[] = {
         "variant",    "dims",         "batch",    "channels", "filters",   "groups",   "size_0",   "size_1",
         "size_2",     "window_0",     "window_1", "window_2", "stride_0",  "stride_1", "stride_2", "dilation_0",
@@ -179,6 +182,7 @@ class ConvProblem {
   }
   // As Python's lock files call it.
   const char *family() const {
+    demand_ranks();
     const auto most = [](const Sizes &sizes) { return *std::max_element(sizes.begin(), sizes.end()); };
     if (groups_ > 1) return group_channels() == 1 ? "depthwise" : "grouped";
     if (channels_ <= 4) return "first";
@@ -296,6 +300,7 @@ class ConvProblem {
   }
 
  private:
+  static constexpr int64_t kMost = int64_t(1) << 40;  // of every size
   // By the names that `described` gives them.
   std::vector<int64_t> numbers() const {
     std::vector<int64_t> v;
@@ -374,8 +379,8 @@ class ConvProblem {
   }
   static Sizes dense(const Sizes &shape) {
     Sizes strides(shape.size());
-    int64_t step = 1;
-    for (size_t i = shape.size(); i-- > 0; step *= shape[i] > 1 ? shape[i] : 1) strides[i] = step;
+    uint64_t step = 1;  // of sizes that were not checked it goes round
+    for (size_t i = shape.size(); i-- > 0; step *= uint64_t(shape[i] > 1 ? shape[i] : 1)) strides[i] = int64_t(step);
     return strides;
   }
   static void three(Sizes &to, const Sizes &sizes, int64_t missing) {

@@ -96,8 +96,8 @@ class GemmProblem {
   Epilogue epilogue() const { return epilogue_; }
   int64_t num_d() const { return num_d_; }
   bool uses_c() const { return beta_; }
-  bool a_rows() const { return layout_[0] == 'r'; }
-  bool b_rows() const { return layout_[1] == 'r'; }
+  bool a_rows() const { return by_rows(0); }
+  bool b_rows() const { return by_rows(1); }
   bool dual() const { return num_d_ == 0 && is_gate(epilogue_); }
   int64_t a_stride() const { return a_stride_ ? a_stride_ : one_or(a_rows() ? k_ : m_); }
   int64_t b_stride() const { return b_stride_ ? b_stride_ : one_or(b_rows() ? n_ : k_); }
@@ -106,9 +106,9 @@ class GemmProblem {
   // Each operand read once, the result written once.
   double bytes() const {
     using Real = long double;
-    const Real a = Real(m_) * Real(k_) * Real(bytes_of(a_) * (broadcast_a_ ? 1 : batch_));
-    const Real b = Real(k_) * Real(n_) * Real(bytes_of(b_) * (broadcast_b_ ? 1 : batch_)) * (dual() ? 2 : 1);
-    const Real e = Real(m_) * Real(n_) * Real(batch_), d = e * Real(num_d_ * bytes_of(dtype_d()));
+    const Real a = Real(m_) * Real(k_) * Real(bytes_of(a_)) * Real(broadcast_a_ ? 1 : batch_);
+    const Real b = Real(k_) * Real(n_) * Real(bytes_of(b_)) * Real(broadcast_b_ ? 1 : batch_) * (dual() ? 2 : 1);
+    const Real e = Real(m_) * Real(n_) * Real(batch_), d = e * Real(num_d_) * Real(bytes_of(dtype_d()));
     return double(a + b + d + e * Real(bytes_of(dtype_c())) * (beta_ ? 2 : 1));
   }
 
@@ -137,8 +137,9 @@ class GemmProblem {
     demand_types();
   }
 
-  // `with_text`: with the message for people.
+  // `with_text`: with the message for people, and checked first; without: as selection asks, which has checked it.
   Described described(bool with_text = true) const {
+    if (with_text) check();
     static const char *const names[] = {
         "m",         "n",         "k",           "batch",       "a_stride",    "b_stride", "c_stride",
         "num_d",     "beta",      "preshuffled", "broadcast_a", "broadcast_b", "aligned",  "aligned_a",
@@ -307,6 +308,7 @@ class GemmProblem {
             activation,
             dual()};
   }
+  bool by_rows(size_t operand) const { return operand < layout_.size() && layout_[operand] == 'r'; }
   static int64_t one_or(int64_t size) { return size > 1 ? size : 1; }
   // The number of selection (`Type` of select/gemm.h), which has none for the types of older AMD GPUs.
   static int64_t type(Dtype t) {

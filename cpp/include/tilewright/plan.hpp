@@ -74,6 +74,10 @@ template <class Problem> class Plan {
 
   // Bytes of scratch memory a run needs, aligned to 64: what its kernels need, and what stages hand on to each other.
   int64_t workspace_bytes(const Operands &operands, int64_t threads) const {
+    if (threads < 1)
+      throw detail::request_error("threads", std::to_string(threads),
+                                  "a workspace for " + std::to_string(threads) + " threads",
+                                  "use those of the team that runs it, Team::threads(); 1 on a GPU");
     int64_t most = 0;
     for (size_t stage = 0; stage < stage_count(); ++stage)
       with_args(stage, operands, nowhere(), [&](const void *args) {

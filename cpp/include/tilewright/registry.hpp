@@ -125,6 +125,7 @@ class Registry {
   }
   // The kernels of a problem's signature; of one of several stages, those of the first.
   template <class Problem> std::vector<KernelKey> matching(const Problem &problem) const {
+    problem.check();
     return matching(problem.stages().at(0));
   }
   std::vector<KernelKey> matching(const Described &described) const {

@@ -27,9 +27,7 @@ namespace detail {
 
 constexpr double kLongest = 86400;  // a day: more would hardly be meant, and infinity or NaN has no end
 
-// `run` queues or makes a run, `wait` ends when all are done, `flush` writes over caches.
-template <class Run, class Wait, class Flush>
-Timing timed(const TimingOptions &options, Run run, Wait wait, Flush flush) {
+inline void demand_timing(const TimingOptions &options) {
   if (options.repeat < 1 || options.batch < 1 || options.warmup < 0 || options.flush_bytes < 0)
     throw request_error("timing-options", std::to_string(options.repeat),
                         "no measurement is asked for, or a number of runs or bytes is negative",
@@ -38,6 +36,11 @@ Timing timed(const TimingOptions &options, Run run, Wait wait, Flush flush) {
     throw request_error("timing-options", std::to_string(options.least_seconds),
                         "measurements that take " + std::to_string(options.least_seconds) + " seconds together",
                         "use 0 to 86400 least_seconds");
+}
+
+// `run` queues or makes a run, `wait` ends when all are done, `flush` writes over caches.
+template <class Run, class Wait, class Flush>
+Timing timed(const TimingOptions &options, Run run, Wait wait, Flush flush) {
   for (int64_t i = 0; i < options.warmup; ++i) run();
   wait();
   std::vector<double> times;
@@ -62,6 +65,7 @@ Timing timed(const TimingOptions &options, Run run, Wait wait, Flush flush) {
 // On the CPU.
 template <class Problem> Timing timed(const Plan<Problem> &plan, const typename Problem::Operands &operands,
                                       const Team &team, const TimingOptions &options = {}) {
+  detail::demand_timing(options);  // before memory is asked for
   std::vector<char> other(size_t(options.flush_bytes));
   char value = 0;
   return detail::timed(
@@ -71,6 +75,7 @@ template <class Problem> Timing timed(const Plan<Problem> &plan, const typename 
 // On a GPU, on one of its streams; operands lie there.
 template <class Problem> Timing timed(const Plan<Problem> &plan, const typename Problem::Operands &operands,
                                       const Device &device, void *stream = nullptr, const TimingOptions &options = {}) {
+  detail::demand_timing(options);
   const DeviceMemory other = device.allocate(std::max<int64_t>(1, options.flush_bytes));
   return detail::timed(
       options, [&] { plan.run(operands, device, stream); }, [&] { device.synchronize(stream); },

@@ -63,12 +63,13 @@ class _Reader:
         code = _IGNORED.sub("", text)
         self.tokens: list[str] = []
         at = 0
-        while code[at:].strip():
-            token = _TOKEN.match(code, at)
-            if token is None:
-                raise self._error(code[at:].strip()[:20])
+        for token in _TOKEN.finditer(code):
+            if token.start() != at:
+                break
             self.tokens.append(token[1])
             at = token.end()
+        if rest := code[at:].strip():
+            raise self._error(rest[:20])
         self.at = 0
 
     def _error(self, text: str) -> InternalError:
