@@ -58,9 +58,9 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   // Throws the rule that the problem breaks.
   void check() const {
     demand_counts({{"total_q", varlen_ ? total_q_ : 0}, {"total_k", varlen_ ? total_k_ : 0}});
-    refuse_if(accum_ < Accums::none || accum_ > Accums::all, "sums", int64_t(accum_),
-              "no sums have the number " + std::to_string(int(accum_)), "use one of tw::Sums");
-    refuse_if(parts_ < 0 || parts_ > 1024, "dkv-splits", parts_, std::to_string(parts_) + " parts of sums of dk and dv",
+    refuse_if(accum_ < Accums::none || accum_ > Accums::all, "accum", int64_t(accum_),
+              "no accumulators have the number " + std::to_string(int(accum_)), "use one of tw::Accums");
+    refuse_if(parts_ < 0 || parts_ > 1024, "dkv-splits", parts_, std::to_string(parts_) + " splits of dk and dv",
               "use 1 to 1024, or 0 for one a query head");
     demand_heads_and_windows(), demand_repeats();
     refuse_if(!is_wide(type_), "dtype-input", int64_t(type_),
