@@ -345,7 +345,7 @@ def test_a_model_before_one_that_ships_is_named(shelf: Path, monkeypatch: pytest
     assert Registry(TARGET).explain(PROBLEM).models == ()
     file = put(shelf, model(other_pipeline()))
     told = Registry(TARGET).explain(PROBLEM)
-    assert told.models == (f"{file} is asked before gemm-that-ships, which ships with this version",)
+    assert told.models == (f"{file} is used instead of gemm-that-ships, which ships with this version",)
     assert "gemm-that-ships" in " ".join(str(told).split())
     done = CliRunner().invoke(build_app(), ["doctor", "--json"])
     (finding,) = [one for one in json.loads(done.stdout)["findings"] if one["part"] == "models"]

@@ -8,7 +8,7 @@
 
 namespace tw {
 
-// Where the operands of attention's gradients lie.  `lse` is what the forward pass gave, of fp32; so are dlse and the
+// Addresses and strides of the operands of attention's gradients.  `lse` is what the forward pass gave, of fp32; so are dlse and the
 // gradients of bias, slopes and sinks.
 struct AttentionBackwardOperands : AttentionOperandTerms<AttentionBackwardOperands> {
   const void *out_at = nullptr, *dout_at = nullptr, *lse_at = nullptr, *dlse_at = nullptr;
@@ -130,7 +130,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     return {s[0], s[1], s[2]};
   }
 
-  // -- what stages hand on --------------------------------------------------------------------------------------------
+  // -- what one stage leaves for the next --------------------------------------------------------------------------------------------
 
   int64_t prepared_rows(bool keys) const {
     const int64_t rows = keys ? keys_ : rows_, total = keys ? total_k_ : total_q_;

@@ -37,7 +37,7 @@ class GemmFamily:
     def wrong_schedule(self, schedule: Any) -> str:
         """What is wrong with the answers about a schedule of another package; empty where nothing is."""
         grains = self.grains(schedule)
-        if type(grains) is tuple and len(grains) == 3 and all(type(one) is int and one > 0 for one in grains):
+        if type(grains) is tuple and len(grains) == 3 and all(type(grain) is int and grain > 0 for grain in grains):
             return ""
         return f"grains() gives {shown(grains)} for it, where three positive integers are meant"
 
