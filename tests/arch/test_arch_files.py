@@ -181,7 +181,11 @@ def test_mistakes_are_told_with_the_file(write: Write, changes: dict[str, Any], 
 
 @pytest.mark.parametrize(
     ("rate", "told"),
-    [(0, "gpu_rate: rates: memory: 0 is not a positive number"), (True, "rates.memory: True"), ("fast", "rates.memory: 'fast'")],
+    [
+        (0, "gpu_rate: rates: memory: 0 is not a positive number"),
+        (True, "rates.memory: True"),
+        ("fast", "rates.memory: 'fast'"),
+    ],
 )
 def test_a_rate_that_is_none_is_named_by_its_field(write: Write, rate: Any, told: str) -> None:
     path = str(write(gpu_rate=invented(rates={**invented()["rates"], "memory": rate})))

@@ -286,19 +286,23 @@ def _estimated(seconds: Any) -> Any:
     return Priced()
 
 
+def estimated_by(family: Any, monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(common, "kernels_of", lambda name, spec: family)
+    backend: Any = SimpleNamespace(name="cpu")
+    spec: Any = SimpleNamespace(name="K")
+    return common.CommonBackend.estimate(backend, spec, None, 1)
+
+
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0, "fast", None, 1j])
 def test_an_estimate_that_is_no_time_is_its_package_s_error(seconds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "kernels_of", lambda name, spec: _estimated(seconds))
-    with pytest.raises(PluginError, match="the estimate for K is .* not a positive number of seconds") as told:
-        common.CommonBackend.estimate(SimpleNamespace(name="cpu"), SimpleNamespace(name="K"), None, 1)  # type: ignore[arg-type]
+    with pytest.raises(PluginError, match=r"the estimate for K is .* not a positive number of seconds") as told:
+        estimated_by(_estimated(seconds), monkeypatch)
     assert told.value.package == "tests"
 
 
 @pytest.mark.parametrize("seconds", [1, 1e-6, np.float32(1e-6)])
 def test_an_estimate_is_any_positive_number(seconds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common, "kernels_of", lambda name, spec: _estimated(seconds))
-    backend: Any = SimpleNamespace(name="cpu")
-    assert common.CommonBackend.estimate(backend, SimpleNamespace(name="K"), None, 1) == seconds  # type: ignore[arg-type]
+    assert estimated_by(_estimated(seconds), monkeypatch) == seconds
 
 
 def test_doctor_lists_families_and_those_that_cannot_be_used(tmp_path: Path) -> None:

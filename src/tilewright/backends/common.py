@@ -29,8 +29,8 @@ from tilewright.ops.base import KernelSpec
 
 
 def _demand_seconds(module: str, spec: KernelSpec, seconds: Any) -> None:
-    """What a package of others estimates is compared with all others: anything but a time would win or lose by chance."""
-    if isinstance(seconds, Real) and 0.0 < seconds < math.inf:
+    """Estimates of other packages are compared with ours: anything but a time would win or lose by chance."""
+    if isinstance(seconds, Real) and 0.0 < float(seconds) < math.inf:
         return
     raise plugins.fault(
         module,

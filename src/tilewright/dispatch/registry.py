@@ -430,7 +430,9 @@ class Registry:
         whole = StagedSelection(tuple(chosen)) if len(chosen) == len(parts) else None
         decided = f"{whole.tier}: {whole.reason}" if whole is not None else "refused: a stage has no kernel"
         each = f"{len(parts)} stages, each chosen apart"
-        return Explanation(problem, self.target, count, strict, each, (), whole, decided, words, (), parts, split_plan=plan)
+        return Explanation(
+            problem, self.target, count, strict, each, (), whole, decided, words, (), parts, split_plan=plan
+        )
 
     def _explain_stage(self, problem: Any, count: int, strict: bool, where: Where | None) -> Explanation:
         now, op, where = settings.current(), ops.op(problem.op), self._rejected.where(where)

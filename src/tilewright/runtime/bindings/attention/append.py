@@ -105,7 +105,9 @@ def _rotary(call: Call) -> None:
     cos, sin, fields = call.view(COS), call.view(SIN), call.problem
     if len(cos.shape) != 2 or cos.shape != sin.shape or cos.dtype != sin.dtype:
         message = f"cos is {cos.dtype} of shape {cos.shape} and sin {sin.dtype} of shape {sin.shape}"
-        raise bad("rotary-tables", message, sin.shape, "give two alike: a row for each position, a column for each pair")
+        raise bad(
+            "rotary-tables", message, sin.shape, "give two alike: a row for each position, a column for each pair"
+        )
     if not cos.shape[1]:
         message = f"cos and sin have shape {cos.shape}: no pair is rotated"
         raise bad("rotary-tables", message, cos.shape, "give a column for each pair, or leave rotary out")
