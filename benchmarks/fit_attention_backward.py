@@ -7,8 +7,8 @@
     python benchmarks/fit_attention_backward.py one.json --write              the same, and arch/fits.json has them
 
 The regret is the time of the kernel that the estimate chooses over the fastest one's, of the same stage; and of plans,
-the time of the one that the rule takes (`sums of dq`, `sums of all` in so many parts) over the fastest plan's, each by
-its fastest kernels.  The search is that of fit_cuda.py.
+the time of the one that the rule takes (accumulators of dq, or of all in so many splits) over the fastest plan's, each
+by its fastest kernels.  The search is that of fit_cuda.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +165,27 @@ OLD_IN_COMMENTS = {
 }
 
 
-def old_comments(text: str) -> Iterator[str]:
-    for comment in re.findall(r"//(.*)", re.sub(r"\"(?:[^\"\\\n]|\\.)*\"", "", text)):
-        for pattern, instead in OLD_IN_COMMENTS.items():
+# What headers that users read do not say besides: the C ABI, and the C++ front end.
+OLD_IN_PUBLIC_HEADERS = {
+    r"\b[Ll](ies?|ying)\b": "is, is contiguous, has the layout",
+    r"\b[Pp]arts?\b(?! of (the|an?)\b)": "splits, or what it is a part of",
+    r"\b[Pp]laces?\b": "index, position, address",
+    r"\b[Tt]urn(s|ed)?\b": "transposed, rotated",
+    r"\b[Cc]omes?\b|\b[Ww]ays?\b|\b[Hh]ands? (in|on)\b": "an ordinary verb: is given, follows, writes",
+}
+PUBLIC_HEADERS = (
+    SOURCE / "include" / "tilewright" / "abi.h",
+    *sorted((SOURCE / "include" / "tilewright").glob("*_args.h")),
+    *sorted((SOURCE.parent.parent / "cpp" / "include").rglob("*.h*")),
+)
+
+
+def old_comments(text: str, old: Mapping[str, str] = OLD_IN_COMMENTS) -> Iterator[str]:
+    """Lines of comments of either kind; of one in the middle of a line, what follows its end is code."""
+    code = re.sub(r"\"(?:[^\"\\\n]|\\.)*\"", "", text)
+    comments = (comment.group() for comment in re.finditer(r"//[^\n]*|/\*[\s\S]*?\*/", code))
+    for comment in (line for each in comments for line in each.split("\n")):
+        for pattern, instead in old.items():
             if re.search(pattern, re.sub(r"`[^`]*`", "", comment)):
                 yield f"say {instead}: {comment.strip()}"
 
@@ -182,9 +200,17 @@ def test_comments_of_headers_speak_the_words_of_the_field() -> None:
     assert not old, "\n".join(old)
 
 
+def test_public_headers_speak_the_words_of_the_field() -> None:
+    assert len(PUBLIC_HEADERS) > 20
+    words = {**OLD_IN_COMMENTS, **OLD_IN_PUBLIC_HEADERS}
+    old = [f"{path.name}: {line}" for path in PUBLIC_HEADERS for line in old_comments(path.read_text("utf-8"), words)]
+    assert not old, "\n".join(old)
+
+
 @pytest.mark.parametrize(
     ("text", "old"),
-    [("x;  // the sums of a tile", 1), ("// partial sums, `sums`; a block sums up", 0), ("// how TMA is told", 1),
+    [("x;  // the sums of a tile", 1), ("/* one\n * the sums of a tile */ int sums;", 1), ("int x; /* k steps */", 1),
+     ("// partial sums, `sums`; a block sums up", 0), ("// how TMA is told", 1),
      ('"what is told";', 0), ("// the k steps of a tile", 1), ("// parts of k", 1), ("int sums;", 0)],
 )  # fmt: skip
 def test_the_guard_reads_comments_of_headers(text: str, old: int) -> None:

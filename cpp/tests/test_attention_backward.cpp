@@ -59,7 +59,7 @@ int main(int count, char **arguments) {
         rule(Problem(1, 4, 4, 4, 32).dalibi()) == "dalibi-bias");
   CHECK(rule(Problem(1, 4, 8, 8, 32).strides(Problem::dq, {1024, 128, 0})) == "stride-overlap");
   CHECK(rule(Problem(1, 4, 8, 8, 32).mask({1, 1, 8, 9})) == "mask-shape");
-  for (int number : {-1, 4, 1000000}) CHECK(rule(Problem(2, 4, 19, 33, 32).accum(tw::Accums(number))) == "sums");
+  for (int number : {-1, 4, 1000000}) CHECK(rule(Problem(2, 4, 19, 33, 32).accum(tw::Accums(number))) == "accum");
   const auto large = Problem(1 << 14, 1 << 10, 16, 1 << 20, 64).accum(tw::Accums::all, 1024);
   CHECK(rule(large) == "" && rule_of([&] { large.between_bytes(); }) == "size-huge");
   CHECK(rule_of([] { Problem(1, 4, INT64_MAX, 4, 32).described(); }) == "size-huge");

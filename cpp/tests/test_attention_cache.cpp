@@ -114,7 +114,7 @@ int main(int count, char **arguments) {
   tw::AttentionOperands paged;
   paged.q(q.data()).k(k.data()).v(v.data()).seqlens_k(lengths).block_table(table, 3);
   attend(dispatcher, Problem(2, 4, 5, 48, 32).heads_kv(2).seqlens_k().pages(16, 8, false, true), paged, 1e-5);
-  for (int64_t entries : {int64_t(-1), int64_t(2), INT64_MAX}) {  // 48 keys lie in 3 pages
+  for (int64_t entries : {int64_t(-1), int64_t(2), INT64_MAX}) {  // 48 keys need 3 pages
     const Problem far = Problem(2, 4, 5, 48, 32).heads_kv(2).seqlens_k().pages(16, 8);
     std::vector<float> o(2 * 5 * 4 * 32);
     CHECK(rule_of([&] { far.args(tw::AttentionOperands(paged).o(o.data()).block_table(table, entries)); }) ==

@@ -107,11 +107,11 @@ static void choices(const tw::Dispatcher &dispatcher) {
   CHECK(mine.select(problem).kernel.digest == dispatcher.select(problem).kernel.digest);
   mine.heuristic(
       [](const tw::Described &, const std::vector<tw::Candidate> &serving) { return int64_t(serving.size()); });
-  CHECK(rule_of([&] { mine.select(problem); }) == "heuristic-place");
+  CHECK(rule_of([&] { mine.select(problem); }) == "heuristic-index");
   mine.heuristic([](const tw::Described &, const std::vector<tw::Candidate> &) { return int64_t(-7); });
-  CHECK(rule_of([&] { mine.select(problem); }) == "heuristic-place");
-  CHECK(rule_of([&] { dispatcher.plan(problem).kernel(1); }) == "stage-place");
-  CHECK(rule_of([&] { dispatcher.select(problem).stage(1); }) == "stage-place");
+  CHECK(rule_of([&] { mine.select(problem); }) == "heuristic-index");
+  CHECK(rule_of([&] { dispatcher.plan(problem).kernel(1); }) == "stage-index");
+  CHECK(rule_of([&] { dispatcher.select(problem).stage(1); }) == "stage-index");
   for (const tw::Candidate &candidate : dispatcher.candidates(problem))
     CHECK(candidate.serves() == candidate.why.empty());
 }
@@ -138,7 +138,7 @@ static void errors(const tw::Dispatcher &dispatcher) {
   CHECK(rule_of([&] { dispatcher.plan_with(problem, "0123456789"); }) == "kernel-digest");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).dtype(tw::Dtype(99))); }) == "no-kernel");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue(-1))); }) == "epilogue-name");
-  CHECK(rule_of([&] { dispatcher.candidates(problem, 1); }) == "stage-place");
+  CHECK(rule_of([&] { dispatcher.candidates(problem, 1); }) == "stage-index");
 }
 
 static void memory(const tw::Dispatcher &dispatcher) {

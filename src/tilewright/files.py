@@ -120,7 +120,7 @@ def _file_error(error: ValidationError, model: Any, source: str, what: str) -> F
         f"{source}, {_where(place)}: {message}{more}",
         rule="file-content",
         value=value,
-        remedy=remedy or (f"the file should be {what}: fix that place" if what else "fix that place"),
+        remedy=remedy or (f"the file should be {what}: fix that value" if what else "fix that value"),
     )
 
 

@@ -31,7 +31,8 @@ _GROUPS = "tilewright."  # with what every group begins
 REMEDY = "install the package again or remove it; if it is as its authors made it, tell them"
 
 
-def _is_ours(module: str) -> bool:
+def is_ours(module: str) -> bool:
+    """Whether a module, by its name, is of this package."""
     return module.partition(".")[0] == _OURS
 
 
@@ -60,7 +61,7 @@ def _points(group: str) -> dict[str, EntryPoint]:
 def _chosen(group: str, points: list[EntryPoint]) -> EntryPoint:
     from tilewright import events
 
-    first, *others = sorted(points, key=lambda point: (not _is_ours(point.module), _package(point).casefold()))
+    first, *others = sorted(points, key=lambda point: (not is_ours(point.module), _package(point).casefold()))
     if events.active():
         left = ", ".join(_package(other) for other in others)
         text = f"{first.name!r} of {group} is published by {_package(first)}, which counts, and by {left}"
@@ -101,7 +102,7 @@ def load(group: str, name: str, what: str, contract: type | None = None) -> Any:
         with _without_collector():
             loaded = point.load()
     except (Exception, SystemExit) as error:
-        if _is_ours(point.module) and not isinstance(error, (ImportError, AttributeError)):
+        if is_ours(point.module) and not isinstance(error, (ImportError, AttributeError)):
             raise  # whatever it is, it is not that something is missing here
         raise _broken(point, what, f"cannot be loaded: {error_text(error)}") from error
     wrong = _misfit(loaded, contract) if contract is not None else ""
@@ -183,7 +184,7 @@ def error_text(error: BaseException) -> str:
 
 def fault(module: str, message: str, **fields: Any) -> TilewrightError:
     """The error for what is wrong in a module's package: that package's, or a bug of ours where it is ours."""
-    if _is_ours(module):
+    if is_ours(module):
         return InternalError(message, **fields)
     top = module.partition(".")[0]
     package = _packages().get(top, top)
@@ -193,7 +194,7 @@ def fault(module: str, message: str, **fields: Any) -> TilewrightError:
 def _packages() -> dict[str, str]:
     """Every package that is not ours and brings something, by the name of its module."""
     points = published(_GROUPS)
-    return {point.module.partition(".")[0]: _package(point) for point in points if not _is_ours(point.module)}
+    return {point.module.partition(".")[0]: _package(point) for point in points if not is_ours(point.module)}
 
 
 def plugin_error(error: BaseException) -> PluginError | None:
@@ -208,7 +209,7 @@ def plugin_error(error: BaseException) -> PluginError | None:
         modules.append(str(trace.tb_frame.f_globals.get("__name__", "")))
         trace = trace.tb_next
     for module in reversed(modules):
-        if _is_ours(module):
+        if is_ours(module):
             return None
         package = packages.get(module.partition(".")[0])
         if package is not None:

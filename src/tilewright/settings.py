@@ -107,7 +107,7 @@ _REMEDIES = {
     "bool": "give True or False; in the environment 1 or 0",
     "int": "give a whole number; 0 means the automatic choice",
     "str": "give text without a NUL character",
-    "Path": "give the path of a folder; empty means the place this system has for caches",
+    "Path": "give the path of a folder; empty means this system's folder for caches",
 }
 
 

@@ -179,6 +179,28 @@ def test_mistakes_are_told_with_the_file(write: Write, changes: dict[str, Any], 
     assert "adding-an-arch.md" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        (0, "gpu_rate: rates: memory: 0 is not a positive number"),
+        (True, "rates.memory: True"),
+        ("fast", "rates.memory: 'fast'"),
+    ],
+)
+def test_a_rate_that_is_none_is_named_by_its_field(write: Write, rate: Any, told: str) -> None:
+    path = str(write(gpu_rate=invented(rates={**invented()["rates"], "memory": rate})))
+    with settings.override(arch_files=path), pytest.raises(FileError) as caught:
+        all_archs()
+    assert told in caught.value.message
+
+
+def test_a_rate_may_be_written_as_an_integer(write: Write) -> None:
+    with settings.override(arch_files=str(write(gpu_int=invented(rates={**invented()["rates"], "memory": 10**12})))):
+        rates = arch("gpu_int").rates
+    assert rates is not None
+    assert (rates.memory, type(rates.memory)) == (1e12, float)
+
+
 def test_a_feature_like_no_other_may_be_of_a_kernel_family_of_ones_own(write: Write) -> None:
     with settings.override(arch_files=str(write(gpu_own=invented(features=["mma", "avx10", "stochastic"])))):
         assert "stochastic" in arch("gpu_own").features

@@ -255,7 +255,7 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (append, {"rotary": (COS, COS, np.array(["half", "half"]))}, "rotary", "'half'"),
     (append, {"q_out": Q}, "shape-queries", "leave q_out out"),
     (append, {"rotary": (COS, COS[:, :3], "half")}, "rotary-tables", "two alike"),
-    (append, {"rotary": (COS[:, :2], COS[:, :2].copy(), "half")}, "rotary-tables", "cos lie 4 apart"),
+    (append, {"rotary": (COS[:, :2], COS[:, :2].copy(), "half")}, "rotary-tables", "the row stride of cos is 4"),
     (append, {"rotary": (COS[:5], COS[:5], "half")}, "rotary-tables", "7 new rows, and cos and sin 5"),
     (append, {"rotary": (COS[:8], COS[:8], "half")}, "operand-values", "cache_seqlens"),
     (append, {"cache_k": np.zeros((2, 6, 2, 16), np.float32), "cache_v": np.zeros((2, 6, 2, 24), np.float32)},

@@ -85,7 +85,9 @@ def test_the_fastest_way_that_was_measured_is_taken(registry: Registry) -> None:
     assert registry.stages(STEP) == tuple(known[others[0]])
     said = registry.explain(STEP)
     assert f"stages    {others[0]} by measurement; measured: {rule} 16.0 us" in str(said)
-    assert said.to_dict()["way"].startswith(others[0])
+    assert said.to_dict()["split_plan"].startswith(others[0])
+    with pytest.warns(DeprecationWarning, match="way is now called split_plan"):
+        assert said.way == said.split_plan
     assert registry.select(STEP).stages
     # the call of the same problem follows
     whole = request.made_up(STEP, H200)

@@ -61,7 +61,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("array-strides", {"dout": np.zeros((2, 5, 4, 48), np.float32)[..., ::2]}, "dout"),
     ("array-type", {"lse": None}, "return_lse=True"),
     ("array-type", {"dout": None}, "dout is None, and the gradients need it"),
-    ("window", {"window": (1, 2, 3)}, "its third element says where it lies"),
+    ("window", {"window": (1, 2, 3)}, "its third element says how it is aligned"),
     ("array-type", {"dout": [1.0]}, "dout is a list"),
     ("array-type", {"dq": 1.0}, "np.asarray(dq, dtype=np.float32)"),
     ("array-type", {"attn_mask": 1.0}, "np.asarray(attn_mask, dtype=np.float32)"),

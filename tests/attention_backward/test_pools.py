@@ -60,7 +60,9 @@ def test_a_plan_that_kernels_serve_partly_leaves_the_least_work_to_the_fallback(
     registry.add_pool("attention_backward", datatypes=("bf16",), families=("grad",), features=("window",))
     assert stages(registry, 32, 0, 128) == ["dot loops", "grad mma"]
     explanation = registry.explain(PROBLEM)
-    assert "no sums by heuristic: the registered kernels do not serve sums of dq" in explanation.way
+    assert (
+        "no accumulators by heuristic: the registered kernels do not serve accumulators of dq" in explanation.split_plan
+    )
     with pytest.raises(NoKernelError):
         registry.select(PROBLEM, strict=True)
 

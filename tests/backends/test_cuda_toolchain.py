@@ -127,7 +127,7 @@ def test_the_setting_picks_the_kind(machine: Path) -> None:
 def test_a_broken_one_is_passed_over(machine: Path) -> None:
     program(machine / "bin" / "nvcc", "exit 3")
     program(machine / "usr" / "cuda" / "bin" / "nvcc")
-    assert toolchain.find_toolchain().where == "the usual place"
+    assert toolchain.find_toolchain().where == "the usual folder"
     (machine / "usr" / "cuda" / "bin" / "nvcc").unlink()
     library(machine / "usr" / "cuda" / "lib64")  # an empty file is no NVRTC
     toolchain.forget()
@@ -188,7 +188,7 @@ def test_doctor_shows_each_compiler_and_why_not(machine: Path) -> None:
     assert "CUDA 11.8" in old[2]
     assert "TILEWRIGHT_NVCC" in old[2]
     assert good[:2] == ("nvcc", True)
-    assert good[2].endswith("the usual place; used")
+    assert good[2].endswith("the usual folder; used")
     assert broken[:2] == ("libnvrtc.so.13", False)
     assert tool[:2] == ("nvdisasm", None)
     assert "opcode" in tool[2]

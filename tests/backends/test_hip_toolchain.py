@@ -80,7 +80,7 @@ def test_the_usual_places_are_searched_newest_first(tmp_path: Path) -> None:
         make_rocm(tmp_path / "opt" / name)
     found = hip.find_toolchain()
     assert found.driver == (str(tmp_path / "opt/rocm-6.10.0/bin/hipcc"),)
-    assert found.where == "the usual place"
+    assert found.where == "the usual folder"
     assert found.identity.kind == "hipcc"
     assert found.identity.version == "HIP 6.4.43482-0f2d60242, AMD clang version 19.0.0git"
 

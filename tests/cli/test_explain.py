@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tilewright.cli.main import build_app
+from tilewright.dispatch.explain_text import duration
 
 APP = build_app()
 GEMM = ("explain", "gemm", "--m", "64", "--n", "64", "--k", "64", "--target", "generic")
@@ -57,3 +58,10 @@ def test_sink_tokens_without_a_window_are_refused(op: str, also: tuple[str, ...]
 def test_a_number_that_is_read_is_taken(op: str, words: tuple[Any, ...]) -> None:
     done = run("explain", op, *SIZES, "--target", "generic", *words)
     assert done.exit_code == 0, f"{done.output}{done.exception}"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1.23e-6, "1.2 us"), (0.0999, "99900.0 us"), (0.5, "500.0 ms"), (84.16, "84.2 s")]
+)
+def test_long_times_are_in_larger_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -271,7 +271,7 @@ def test_a_model_of_a_device_that_is_not_here_says_what_it_would_there() -> None
     assert found == [*asked, *[None] * (len(found) - len(asked))], "those it was not asked about come last"
     done = shell("predict", *words)
     assert "inf" not in done.stdout.split()
-    assert "-: not asked" in done.stderr
+    assert "-: not predicted" in done.stderr
 
 
 def test_a_model_that_ships_is_named_as_its_file_is_called(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,8 +211,9 @@ def test_what_was_measured_comes_first(shelf: Path) -> None:
         ({"devices": ({"model": "another"},)}, "it was trained on model another; this device is model "),
         ({"devices": ({},)}, "it was trained on no device;"),  # results of nowhere are of no device
         ({"signatures": ("layout rrr",)}, "it has not seen fp32 x fp32, results in fp32"),
+        ({"signatures": ("layout rrr",)}, ", epilogues without exp or tanh"),  # the model's word is a number
     ],
-    ids=["device", "no device", "signature"],
+    ids=["device", "no device", "signature", "epilogue"],
 )
 def test_where_a_model_says_nothing_the_estimate_decides_and_explain_says_why(
     shelf: Path, changes: dict[str, Any], why: str
@@ -345,7 +346,7 @@ def test_a_model_before_one_that_ships_is_named(shelf: Path, monkeypatch: pytest
     assert Registry(TARGET).explain(PROBLEM).models == ()
     file = put(shelf, model(other_pipeline()))
     told = Registry(TARGET).explain(PROBLEM)
-    assert told.models == (f"{file} is asked before gemm-that-ships, which ships with this version",)
+    assert told.models == (f"{file} is used instead of gemm-that-ships, which ships with this version",)
     assert "gemm-that-ships" in " ".join(str(told).split())
     done = CliRunner().invoke(build_app(), ["doctor", "--json"])
     (finding,) = [one for one in json.loads(done.stdout)["findings"] if one["part"] == "models"]

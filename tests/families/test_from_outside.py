@@ -14,13 +14,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import tilewright
 from tests.built import why_not_compiled
+from tilewright.backends import common
 from tilewright.errors import PluginError
 from tilewright.ops.attention.family import AttentionFamily
-from tilewright.ops.families import ScheduleDefaults, demand_schedules
+from tilewright.ops.families import ScheduleDefaults, demand_own_pipelines, demand_schedules, demanded
 from tilewright.ops.gemm import GemmProblem
 from tilewright.ops.gemm.family import GemmFamily
 
@@ -236,3 +238,89 @@ def test_a_gemm_family_refuses_sizes_that_are_no_multiples_of_its_grains() -> No
     refused = [one.rule for one in Coarse().limits(spec, GemmProblem(32, 9, 17, dtype_a="bf16"))]
     assert refused == ["grain-n", "grain-k"]
     assert not list(Coarse().limits(spec, GemmProblem(16, 8, 32, dtype_a="bf16")))
+
+
+@pytest.mark.parametrize("grains", [(1, 2), (0, 0, 0), None, (1, 1, 2.0)])
+def test_grains_that_are_none_are_their_package_s_error(grains: Any) -> None:
+    class Odd(Coarse):
+        def grains(self, schedule: Any) -> Any:
+            return grains
+
+    with pytest.raises(PluginError, match=r"Odd proposes .*: grains\(\) gives"):
+        demanded(Odd(), Plain((16, 8, 16)))
+    plain = Plain((16, 8, 16))
+    assert demanded(Coarse(), plain) is plain
+
+
+@pytest.mark.parametrize("label", ["with-dash", "../up", "", "a b", 3])
+def test_a_label_is_the_rest_of_an_identifier(label: Any) -> None:
+    class Odd(Plain):
+        def label(self) -> Any:
+            return label
+
+    family = Coarse()
+    family.schedules = (Odd,)
+    with pytest.raises(PluginError, match="letters, digits and underscores only"):
+        demanded(family, Odd((16, 8, 16)))
+
+
+def test_a_family_proposes_its_own_schedules() -> None:
+    with pytest.raises(PluginError, match="proposes the schedule int: it is no object of Plain"):
+        demanded(Coarse(), 5)
+
+
+def test_a_pipeline_is_of_one_family() -> None:
+    class Other(Coarse):
+        pass
+
+    with pytest.raises(PluginError, match="has the pipeline 'plain', which the family Other of gemm on cpu has"):
+        demand_own_pipelines(Coarse(), (Other(),), "gemm on cpu")
+    demand_own_pipelines(Coarse(), (), "gemm on cpu")
+
+
+def _estimated(seconds: Any) -> Any:
+    class Priced(Coarse):
+        def estimate(self, spec: Any, problem: Any, threads: int) -> Any:
+            return seconds
+
+    return Priced()
+
+
+def estimated_by(family: Any, monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(common, "kernels_of", lambda name, spec: family)
+    backend: Any = SimpleNamespace(name="cpu")
+    spec: Any = SimpleNamespace(name="K")
+    return common.CommonBackend.estimate(backend, spec, None, 1)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0, "fast", None, 1j])
+def test_an_estimate_that_is_no_time_is_its_package_s_error(seconds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PluginError, match=r"the estimate for K is .* not a positive number of seconds") as told:
+        estimated_by(_estimated(seconds), monkeypatch)
+    assert told.value.package == "tests"
+
+
+@pytest.mark.parametrize("seconds", [1, 1e-6, np.float32(1e-6)])
+def test_an_estimate_is_any_positive_number(seconds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert estimated_by(_estimated(seconds), monkeypatch) == seconds
+
+
+def test_doctor_lists_families_and_those_that_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "broken_family-1.0.dist-info"
+    path.mkdir()
+    (path / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-family\nVersion: 1.0\n")
+    (path / "entry_points.txt").write_text("[tilewright.families.cpu.attention]\nlost = nowhere_at_all:FAMILY\n")
+    code = f"""
+import json, sys
+sys.path.insert(0, {str(tmp_path)!r})
+from dataclasses import asdict
+from tilewright.cli import _doctor
+print(json.dumps([asdict(finding) for finding in _doctor._families()]))
+"""
+    found = {one["what"]: one for one in json.loads(shell(code, program=("-c",)))}
+    assert found["filter_block"]["ok"]
+    assert "kernels of conv for cpu (of the package extrafamilies)" in found["filter_block"]["text"]
+    assert {"warp_dot", "wave_dot"} <= found.keys()
+    lost = found["lost (attention on cpu)"]
+    assert lost["ok"] is False
+    assert "broken-family" in lost["text"]

@@ -270,7 +270,7 @@ def test_a_forked_child_makes_the_calls_of_ops_that_its_parent_made() -> None:
             "attn_mask is a mask",
         ),
         ({"bias": torch.ones(8, 8), "attn_mask": torch.ones(8, 8)}, "attn_mask is a bias"),
-        ({"window": (1, 2, 3)}, "its third element says where it lies"),
+        ({"window": (1, 2, 3)}, "its third element says how it is aligned"),
         ({"window": (1, 2, 3, 4)}, "give \\(left, right\\)"),
         ({"window": 5}, "give \\(left, right\\)"),
     ],

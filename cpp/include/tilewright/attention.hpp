@@ -18,7 +18,7 @@ inline const char *name_of(Scales kind) {
 }
 
 // Keys and values in pages, by a table of each sequence or by page indices.  `vectorised` pages hold 16 bytes of a row
-// side by side (<tilewright/attention_args.h>); others lie as their strides say.
+// side by side (<tilewright/attention_args.h>); others have the layout of their strides.
 struct Pages {
   int64_t size = 0, count = 0;  // slots of a page, and pages there are
   bool indices = false, vectorised = false;
@@ -45,7 +45,7 @@ inline void demand_entries(int64_t entries, const Pages &pages, int64_t keys) {
   if (entries && entries < least)
     throw request_error("page-entries", std::to_string(entries),
                         "a block table of " + std::to_string(entries) + " entries a sequence, and " +
-                            std::to_string(keys) + " keys lie in " + std::to_string(least) + " pages of " +
+                            std::to_string(keys) + " keys need " + std::to_string(least) + " pages of " +
                             std::to_string(pages.size),
                         "give " + std::to_string(least) + " entries, or describe a problem of at most " +
                             std::to_string(entries * pages.size) + " keys");
@@ -79,7 +79,7 @@ inline void demand_pages(const Pages &pages, Dtype type, int64_t head) {
 
 }  // namespace detail
 
-// Where the operands of attention lie.
+// Addresses and strides of the operands of attention.
 struct AttentionOperands : AttentionOperandTerms<AttentionOperands> {
   void *o_at = nullptr, *lse_at = nullptr;
   const void *table_at = nullptr, *indptr_at = nullptr, *last_at = nullptr;
@@ -143,8 +143,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
                    {"total_k", packed_keys() ? total_k_ : 0},
                    {"scale_block", by_block() ? scale_block_ : 0}});
     refuse_if(splits_ > kMostSplits, "splits", splits_,
-              std::to_string(splits_) + " splits, and parts are put together of at most 128",
-              "use 1 to 128, or leave it out");
+              std::to_string(splits_) + " splits, and at most 128 are combined", "use 1 to 128, or leave it out");
     demand_heads_and_windows();
     if (paged_) detail::demand_pages(pages_, kv_, head_);
     demand_repeats();
@@ -224,7 +223,7 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     }
   }
 
-  // The table whose pointer has this place in the arguments.
+  // The table whose pointer has this index in the arguments.
   static const char *table_at(size_t stage, size_t place) {
     if (stage == 1) return place == offsetof(tw_attention_combine_args, starts_q) ? "cu_seqlens_q" : "seqlens_q";
     const std::pair<size_t, const char *> tables[] = {{offsetof(tw_attention_args, starts_q), "cu_seqlens_q"},

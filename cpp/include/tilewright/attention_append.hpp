@@ -1,4 +1,4 @@
-// New keys and values behind those that a cache holds, in pages or not; k (and q) under rotary embedding on the way.
+// Appends keys and values to a cache, in pages or not, with rotary embedding of k (and q).
 #pragma once
 #include <tilewright/attention.hpp>
 
@@ -15,7 +15,7 @@ inline const char *name_of(Rotary kind) {
   return kind >= Rotary::none && kind <= Rotary::half ? names[int(kind)] : "unknown";
 }
 
-// Where the operands of an append lie: new rows, the caches they go into, and how many keys each sequence has (int32).
+// Addresses and strides of the operands of an append: new rows, the caches they go into, and how many keys each sequence has (int32).
 struct AttentionAppendOperands {
   const void *k_at = nullptr, *v_at = nullptr, *q_at = nullptr, *lengths_at = nullptr, *new_at = nullptr,
              *table_at = nullptr, *cos_at = nullptr, *sin_at = nullptr, *k_scale_at = nullptr, *v_scale_at = nullptr;
@@ -35,7 +35,7 @@ struct AttentionAppendOperands {
   Self &kv_scales(const void *of_k, const void *of_v) { return k_scale_at = of_k, v_scale_at = of_v, *this; }
 };
 
-// Rows of heads lie one behind the other (batch, row, head, element) unless strides (batch, row, head) say otherwise.
+// Operands are dense (batch, row, head, element) unless strides (batch, row, head) say otherwise.
 class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4> {
   using Terms = AttentionTerms<AttentionAppendProblem, 4>;
   friend Terms;
@@ -61,7 +61,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
   Self &dtype_cache(Dtype type) { return kv_ = type, *this; }               // fp8 beside wider rows
   Self &heads_q(int64_t count) { return heads_q_ = count, *this; }          // of queries that are rotated too
   Self &seqlens_new(bool with = true) { return lengths_q_ = with, *this; }  // a table says how many rows are new
-  // `elements` of each head are rotated, by tables of `table_rows` places (0: as many as there is room for).
+  // `elements` of each head are rotated, by tables of `table_rows` positions (0: as many as there is room for).
   Self &rotary(Rotary kind, int64_t elements = 0, int64_t table_rows = 0, Dtype type = Dtype::fp32) {
     return rotary_ = kind, rotated_ = elements, table_rows_ = table_rows, aux_ = type, *this;
   }
@@ -95,7 +95,7 @@ class AttentionAppendProblem : private AttentionTerms<AttentionAppendProblem, 4>
               "use an even number up to the head's elements");
     refuse_if(table_rows_ < 0, "rotary-tables", table_rows_,
               "rotary tables of " + std::to_string(table_rows_) + " rows",
-              "give a row for each place of a sequence, or 0 for as many as there is room for");
+              "give a row for each position of a sequence, or 0 for as many as there is room for");
     if (paged_) detail::demand_pages(pages_, kv_, head_);
     demand_types();
     static const char *const operands[] = {"q", "cache_k", "cache_v", "q_out"};

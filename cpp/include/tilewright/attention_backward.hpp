@@ -9,7 +9,7 @@
 
 namespace tw {
 
-// Where the operands of attention's gradients lie.  `lse` is what the forward pass gave, of fp32; so are dlse and the
+// Addresses and strides of the operands of attention's gradients.  `lse` is what the forward pass gave, of fp32; so are dlse and the
 // gradients of bias, slopes and sinks.
 struct AttentionBackwardOperands : AttentionOperandTerms<AttentionBackwardOperands> {
   const void *out_at = nullptr, *dout_at = nullptr, *lse_at = nullptr, *dlse_at = nullptr;
@@ -59,9 +59,9 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   // Throws the rule that the problem breaks.
   void check() const {
     demand_counts({{"total_q", varlen_ ? total_q_ : 0}, {"total_k", varlen_ ? total_k_ : 0}});
-    refuse_if(accum_ < Accums::none || accum_ > Accums::all, "sums", int64_t(accum_),
-              "no sums have the number " + std::to_string(int(accum_)), "use one of tw::Accums");
-    refuse_if(parts_ < 0 || parts_ > 1024, "dkv-splits", parts_, std::to_string(parts_) + " parts of sums of dk and dv",
+    refuse_if(accum_ < Accums::none || accum_ > Accums::all, "accum", int64_t(accum_),
+              "no accumulators have the number " + std::to_string(int(accum_)), "use one of tw::Accums");
+    refuse_if(parts_ < 0 || parts_ > 1024, "dkv-splits", parts_, std::to_string(parts_) + " splits of dk and dv",
               "use 1 to 1024, or 0 for one a query head");
     demand_heads_and_windows(), demand_repeats();
     refuse_if(!is_wide(type_), "dtype-input", int64_t(type_),
@@ -138,7 +138,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     return {s[0], s[1], s[2]};
   }
 
-  // -- what stages hand on --------------------------------------------------------------------------------------------
+  // -- what one stage leaves for the next --------------------------------------------------------------------------------------------
 
   int64_t prepared_rows(bool keys) const {
     const int64_t rows = keys ? keys_ : rows_, total = keys ? total_k_ : total_q_;

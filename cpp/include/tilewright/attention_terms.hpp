@@ -1,4 +1,4 @@
-// What attention, its gradients and appends to a cache share: sizes, what a row sees, its scores, and where tables lie.
+// What attention, its gradients and appends to a cache share: sizes, what a row sees, its scores, and the addresses of tables.
 #pragma once
 #include <tilewright/plan_key.hpp>
 #include <tilewright/problem.hpp>
@@ -49,7 +49,7 @@ inline std::vector<const char *> joined(const std::vector<std::vector<const char
   return all;
 }
 
-// Operands that are passed and not requested, and the other way round.
+// Operands that are passed and not requested, or requested and not passed.
 struct OperandCheck {
   const char *problem, *operands;
   void need(bool wanted, const void *at, const char *name) const {
@@ -73,7 +73,7 @@ struct OperandCheck {
 
 }  // namespace detail
 
-// `Count` operands have strides (batch, row, head); rows of heads lie one behind the other (batch, row, head, element)
+// `Count` operands have strides (batch, row, head); without them they are dense (batch, row, head, element)
 // where nobody says otherwise.
 template <class Self, int Count> class AttentionTerms {
  public:
@@ -83,7 +83,7 @@ template <class Self, int Count> class AttentionTerms {
   Self &heads_kv(int64_t count) { return heads_kv_ = count, self(); }
   Self &head_dim_v(int64_t size) { return head_v_ = size, self(); }
   Self &causal(bool bottom_right = false) { return window(-1, 0, bottom_right); }
-  // Keys a row sees before and after its own place; -1: all.
+  // Keys a row sees before and after its own position; -1: all.
   Self &window(int64_t left, int64_t right, bool bottom_right = false) {
     return left_ = left, right_ = right, bottom_right_ = bottom_right, self();
   }
@@ -219,7 +219,7 @@ template <class Self, int Count> class AttentionTerms {
     for (int which = 0; which < Count; ++which)
       key.add(has_[which] ? 1 : 0, strides_[which][0], strides_[which][1], strides_[which][2]);
   }
-  // The problem whose pins and measurements this one shares: dense, where heads lie inside of the rows of these operands.
+  // The problem whose pins and measurements this one shares: dense, where heads are contiguous within the rows of these operands.
   Self measured_form(std::initializer_list<int> operands) const {
     Self p = self();
     bool usual = true;

@@ -15,7 +15,7 @@ namespace tw {
 
 enum class ConvDirection { forward, backward_data, backward_weight };
 
-// Where the operands of a convolution lie.  Which of x, w and y is written follows from the direction.
+// Addresses and strides of the operands of a convolution.  Which of x, w and y is written follows from the direction.
 struct ConvOperands {
   void *x_at = nullptr, *w_at = nullptr, *y_at = nullptr;
   const void *d_at[TW_CONV_MAX_D] = {};
@@ -192,7 +192,7 @@ class ConvProblem {
     return most(stride_) > 1 ? "strided" : "window";
   }
 
-  static const char *table_at(size_t, size_t) { return "an operand"; }  // by its place in the arguments: there is none
+  static const char *table_at(size_t, size_t) { return "an operand"; }  // by its index in the arguments: there is none
 
   // What a plan depends on.
   detail::PlanKey key() const {
@@ -205,7 +205,7 @@ class ConvProblem {
   }
   // One kernel, and nothing between stages.
   std::vector<Described> stages() const { return detail::one_stage(described(false)); }
-  // The problem whose pins and measurements this one shares: dense, where channels lie side by side.
+  // The problem whose pins and measurements this one shares: dense, where channels are contiguous.
   std::vector<int64_t> measured(size_t) const {
     std::optional<ConvProblem> other;
     ConvProblem p = joined(other);
@@ -220,8 +220,8 @@ class ConvProblem {
     use(&arguments);
   }
 
-  // The problem that a kernel serves in dense channels-last copies of operands that lie otherwise.  `layouts`: one number,
-  // whether channels that lie apart are brought together too.  What lies backwards is not copied.
+  // The problem that a kernel serves in dense channels-last copies of operands of another layout.  `layouts`: one number,
+  // whether operands whose channels are not contiguous are copied too.  Negative strides are not copied.
   std::optional<ConvProblem> in_copies(const std::vector<int64_t> &layouts) const {
     if (layouts.size() != 1) return std::nullopt;
     std::optional<ConvProblem> other;
@@ -237,7 +237,7 @@ class ConvProblem {
     p.x_strides_.clear(), p.w_strides_.clear(), p.y_strides_.clear();
     return p.aligned_ = true, p.whole_windows_ = true, p;
   }
-  // Operands 0 to 2 are x, w and y; D tensors lie as kernels read them.
+  // Operands 0 to 2 are x, w and y; D tensors are in the layout that kernels read.
   std::vector<detail::Copied> copies(const ConvProblem &larger, const ConvOperands &o) const {
     std::optional<ConvProblem> other;
     const ConvProblem &p = joined(other);
@@ -313,7 +313,7 @@ class ConvProblem {
                num_d_ == 0 && epilogue_ == Epilogue::none, aligned_, deterministic_});
     return v;
   }
-  // Of x, w and y, by their places.
+  // Of x, w and y, by their indices.
   Sizes shape_of(size_t at) const { return at == 0 ? x_shape() : at == 1 ? w_shape() : y_shape(); }
   Sizes strides_of(size_t at) const { return at == 0 ? x_strides() : at == 1 ? w_strides() : y_strides(); }
   static long double product(const Sizes &sizes) {

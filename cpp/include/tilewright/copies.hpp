@@ -1,4 +1,4 @@
-// Copies of operands for kernels that do not take them as they lie: dense, filled up with zeros.
+// Copies of operands for kernels that cannot read their layout: dense, filled up with zeros.
 #pragma once
 #include <tilewright/device.hpp>
 
@@ -14,7 +14,7 @@ namespace detail {
 // An operand, and the copy in which a kernel sees it.  Strides and sizes are in elements, of so many bytes.
 struct Copied {
   int operand;  // as its problem numbers them
-  void *at;     // where it lies
+  void *at;     // its address
   bool written;
   int64_t bytes;
   std::vector<int64_t> shape, strides, padded;
@@ -74,7 +74,7 @@ struct Copied {
       if (count == 1 || stride >= row) {
         in ? device.copy_rows(copy, step, mine, stride, row, count, stream)
            : device.copy_rows(mine, stride, copy, step, row, count, stream);
-      } else {  // rows that lie on each other, or backwards
+      } else {  // rows that overlap, or negative strides
         for (int64_t i = 0; i < count; ++i)
           in ? device.copy(copy + i * step, mine + i * stride, row, stream)
              : device.copy(mine + i * stride, copy + i * step, row, stream);

@@ -64,7 +64,7 @@ class Device {
   }
 
   DeviceMemory allocate(int64_t bytes) const { return DeviceMemory(device_, bytes); }
-  // Queued on the stream; memory of the host must stay as it is until the stream has come so far.
+  // Queued on the stream; memory of the host must not change before the stream has executed it.
   void copy(void *to, const void *from, int64_t bytes, void *stream = nullptr) const {
     detail::demand(tw_device_copy(get(), to, from, bytes, stream));
   }

@@ -89,7 +89,7 @@ class PlanCache {
 class Dispatcher {
  public:
   // Of the kernels that serve a problem, each with its estimate, in the registry's order (they are not sorted by it): the
-  // place of the one to take, or -1 to leave the choice to what decides without a heuristic.
+  // index of the one to take, or -1 to leave the choice to what decides without a heuristic.
   using Heuristic = std::function<int64_t(const Described &problem, const std::vector<Candidate> &serving)>;
 
   explicit Dispatcher(Registry registry, SelectOptions options = {})
@@ -399,9 +399,9 @@ class Dispatcher {
     if (place == -1) return {};
     if (place < 0 || place >= int64_t(serving.size()))
       throw detail::request_error(
-          "heuristic-place", std::to_string(place),
+          "heuristic-index", std::to_string(place),
           "the heuristic names kernel " + std::to_string(place) + " of " + std::to_string(serving.size()),
-          "return a place in the list it is given, or -1");
+          "return an index into the list it is given, or -1");
     Selection selection;
     selection.kernel = serving[size_t(place)].kernel, selection.seconds = serving[size_t(place)].seconds;
     selection.tier = "named", selection.reason = "chosen by the caller's heuristic";

@@ -20,11 +20,11 @@ inline void demand_column_stride(int64_t step) {
     throw request_error(
         "d-column-stride", std::to_string(step),
         "the columns of a D tensor are " + std::to_string(step) + " elements apart, and kernels read them side by side",
-        "use 1, or 0 for one number a row; copy a D tensor that lies otherwise");
+        "use 1, or 0 for one number a row; copy a D tensor with other strides");
 }
 }  // namespace detail
 
-// Where the operands of a GEMM lie.  Batch strides are in elements; -1: matrices follow each other.  Beta is 1 unless it
+// Addresses and strides of the operands of a GEMM.  Batch strides are in elements; -1: matrices follow each other.  Beta is 1 unless it
 // is set; it counts where the problem is `with_c()`.
 struct GemmOperands {
   const void *a_at = nullptr, *b_at = nullptr, *c_at = nullptr, *b_up_at = nullptr, *d_at[TW_MAX_D] = {};
@@ -46,7 +46,7 @@ struct GemmOperands {
   GemmOperands &b_up(const void *at) { return b_up_at = at, *this; }
   GemmOperands &alpha(double value) { return alpha_is = value, *this; }
   GemmOperands &beta(double value) { return beta_is = value, *this; }
-  // The next D tensor: numbers of a row lie side by side, or one is for the whole row (a column stride of 0; others are
+  // The next D tensor: elements of a row are contiguous, or one is for the whole row (a column stride of 0; others are
   // refused here); `bias`: one number a column; `residual`: one as large as E.
   GemmOperands &d(const void *at, int64_t row_stride = -1, int64_t col_stride = 1, int64_t batch_stride = -1) {
     if (count_d >= TW_MAX_D)
@@ -157,7 +157,7 @@ class GemmProblem {
     return m_ <= 512 && Real(n_) * Real(k_) >= 4 * Real(m_) * Real(m_) ? "mid" : "large";
   }
 
-  static const char *table_at(size_t, size_t) { return "an operand"; }  // by its place in the arguments: there is none
+  static const char *table_at(size_t, size_t) { return "an operand"; }  // by its index in the arguments: there is none
 
   // What a plan depends on.
   detail::PlanKey key() const {

@@ -67,7 +67,7 @@ struct Packing {
 
 }  // namespace detail
 
-// `b` lies as the plan's problem says: its layout, `b_stride()`, and matrices of a batch so many elements apart (-1: one
+// `b` is as the plan's problem says: its layout, `b_stride()`, and matrices of a batch so many elements apart (-1: one
 // after the other).
 inline PackedB pack(const Plan<GemmProblem> &plan, const void *b, const Team &team, int64_t batch_stride = -1) {
   if (detail::is_gpu(plan.selection().kernel.arch))

@@ -26,7 +26,7 @@ inline int64_t rank_of(const std::string &tier) {
 }
 inline void demand_stage(size_t at, size_t count) {
   if (at >= count)
-    throw request_error("stage-place", std::to_string(at),
+    throw request_error("stage-index", std::to_string(at),
                         "stage " + std::to_string(at) + " of a problem of " + std::to_string(count),
                         "use 0 to " + std::to_string(count - 1));
 }
@@ -72,7 +72,7 @@ template <class Problem> class Plan {
     return *state_->kernels[stage];
   }
 
-  // Bytes of scratch memory a run needs, aligned to 64: what its kernels need, and what stages hand on to each other.
+  // Bytes of scratch memory a run needs, aligned to 64: what its kernels need, and what one stage leaves for the next.
   int64_t workspace_bytes(const Operands &operands, int64_t threads) const {
     if (threads < 1)
       throw detail::request_error("threads", std::to_string(threads),
@@ -134,10 +134,10 @@ template <class Problem> class Plan {
     Problem problem;
     Selection selection;
     std::vector<const tw_kernel *> kernels;
-    std::optional<Problem> larger;  // that runs in place of the problem, in copies
+    std::optional<Problem> larger;  // that runs instead of the problem, in copies
   };
 
-  // What lies behind the kernels' workspace: what stages hand on to each other, or copies of operands.
+  // What follows the kernels' workspace: what one stage leaves for the next, or copies of operands.
   int64_t between_bytes(const Operands &operands) const {
     int64_t bytes = problem().between_bytes();
     for (const detail::Copied &copy : copies(operands)) bytes += copy.room();
@@ -148,7 +148,7 @@ template <class Problem> class Plan {
       if (state_->larger) return problem().copies(*state_->larger, operands);
     return static_cast<void>(operands), std::vector<detail::Copied>();
   }
-  // The arguments of a stage's kernel; `between` is where those bytes lie.
+  // The arguments of a stage's kernel; `between` is the address of those bytes.
   template <class Use> void with_args(size_t stage, const Operands &operands, char *between, Use use) const {
     if constexpr (detail::HasCopies<Problem>::value)
       if (state_->larger) {

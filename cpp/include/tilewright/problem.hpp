@@ -53,7 +53,7 @@ inline bool is_gate(Epilogue epilogue) { return epilogue >= Epilogue::silu_and_m
 
 namespace detail {
 
-// An object of JSON, written name by name; names come in the order of the alphabet.
+// An object of JSON, written name by name; names are sorted.
 class Signature {
  public:
   template <size_t N> Signature &text(const char (&name)[N], const char *value) {

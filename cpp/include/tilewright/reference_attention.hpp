@@ -72,7 +72,7 @@ inline int64_t place(const tw_attention_strides &s, int64_t b, int64_t row, int6
   return b * s.batch + row * s.row + head * s.head + d;
 }
 
-// Where an element of a cache lies: `vector` elements side by side of vectorised pages (k by elements, v by slots), 0 of
+// The address of an element of a cache: `vector` contiguous elements of vectorised pages (k by elements, v by slots), 0 of
 // others.
 inline int64_t cached(const tw_attention_pages &pages, const tw_attention_strides &t, int64_t b, int64_t j,
                       int64_t head, int64_t d, int64_t size, int64_t vector, bool values) {
@@ -210,7 +210,7 @@ struct Gradients {
 
 namespace traversal {
 
-// One row of one head on its way back; weights and products are by keys.
+// The backward pass of one row of one head; weights and products are by keys.
 struct BackwardRow {
   const tw_attention_backward_args &a;
   const AttentionBackwardOperands &o;

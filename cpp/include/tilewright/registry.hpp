@@ -40,7 +40,7 @@ inline std::string member(const std::string &object, const std::string &name) {
 // A kernel as a registry lists it.  Its key is op, signature and schedule (canonical JSON), and the arch; the digest
 // stands for all of them.
 struct KernelKey {
-  int64_t index = -1;  // its place in the registry
+  int64_t index = -1;  // its index in the registry
   std::string digest, name, op, arch, signature, schedule, spec, library;
   bool fallback = false, estimated = false;
   bool copied = false;               // it serves problems in padded copies of their operands too,

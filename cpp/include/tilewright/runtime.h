@@ -1,6 +1,6 @@
 /* libtilewright: kernels at hand, and the choice among them.  Plain C; <tilewright/tilewright.hpp> is the C++ client.
  *
- * It knows no op: a problem comes as its signature (canonical JSON: names sorted, no blanks) and as numbers by name,
+ * It knows no op: a problem is given as its signature (canonical JSON: names sorted, no blanks) and as numbers by name,
  * which the selection library of its kernels checks.  Every struct begins with its size as the caller knows it: fields
  * are only added at the end, and a library fills in or reads what both know.  A function that can fail answers 0, or
  * not 0 and the reason by tw_last_error(), which is the calling thread's own.  Any number of threads may ask a registry;
@@ -52,7 +52,7 @@ typedef struct tw_entry {
 } tw_entry;
 TW_RUNTIME_API int64_t tw_registry_count(const tw_registry *registry);
 TW_RUNTIME_API int tw_registry_entry(const tw_registry *registry, int64_t index, tw_entry *entry);
-/* The place of a kernel by its digest, or by the first digits of it where no other begins so; -1 where there is none. */
+/* The index of a kernel by its digest, or by the first digits of it where no other begins so; -1 where there is none. */
 TW_RUNTIME_API int64_t tw_registry_find(const tw_registry *registry, const char *digest);
 /* The kernel of an entry, its library loaded now if need be; valid as long as the registry. */
 TW_RUNTIME_API int tw_registry_kernel(tw_registry *registry, int64_t index, const tw_kernel **kernel);
@@ -78,13 +78,13 @@ typedef struct tw_select_options {
 
 typedef struct tw_choice {
   int64_t size;
-  int64_t kernel;    /* its place in the registry */
+  int64_t kernel;    /* its index in the registry */
   int64_t served;    /* kernels that serve the problem */
   double seconds;    /* estimated, predicted or measured */
   int64_t tier;      /* enum tw_tier */
   const char *model; /* since 1.2: that chose; null where none did; valid as long as the registry */
 } tw_choice;
-/* By their places among Python's seven. */
+/* By their indices among Python's seven. */
 enum tw_tier {
   TW_TIER_LOCKED = 0,
   TW_TIER_MEASURED = 1,
@@ -161,7 +161,7 @@ TW_RUNTIME_API int tw_device_copy_rows(tw_device *device, void *to, int64_t to_p
 
 /* Since 1.5. */
 
-/* Calls `visit` with the place of each kernel that a lock file pins for a problem: its own, or where it has none those of
+/* Calls `visit` with the index of each kernel that a lock file pins for a problem: its own, or where it has none those of
  * its family.  Whether they serve it is not looked at. */
 TW_RUNTIME_API int tw_pinned(const tw_registry *registry, const tw_problem *problem,
                              void (*visit)(void *context, int64_t kernel), void *context);

@@ -72,7 +72,7 @@ template <class Problem> Timing timed(const Plan<Problem> &plan, const typename 
       options, [&] { plan.run(operands, team); }, [] {}, [&] { std::fill(other.begin(), other.end(), ++value); });
 }
 
-// On a GPU, on one of its streams; operands lie there.
+// On a GPU, on one of its streams; operands are in its memory.
 template <class Problem> Timing timed(const Plan<Problem> &plan, const typename Problem::Operands &operands,
                                       const Device &device, void *stream = nullptr, const TimingOptions &options = {}) {
   detail::demand_timing(options);

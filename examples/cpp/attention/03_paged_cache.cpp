@@ -1,4 +1,4 @@
-// Decoding over a cache in pages: a block table says where the pages of each sequence lie.
+// Decoding over a cache in pages: a block table lists the pages of each sequence.
 #include "../example.hpp"
 
 EXAMPLE(paged_cache) {

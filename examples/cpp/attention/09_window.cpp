@@ -1,4 +1,4 @@
-// Sliding windows: how many keys a row sees before and after its own place, and where the window is laid.
+// Sliding windows: how many keys a row sees before and after its own position, and how the window is aligned.
 #include "../example.hpp"
 
 EXAMPLE(window) {

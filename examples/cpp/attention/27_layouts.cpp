@@ -1,4 +1,4 @@
-// Heads before rows (bhsd), padded sequences with lengths, and results into a part of a larger array.
+// Heads before rows (bhsd), padded sequences with lengths, and results into a slice of a larger array.
 #include "../example.hpp"
 
 EXAMPLE(layouts) {

@@ -25,7 +25,7 @@ EXAMPLE(heuristics) {
   tw::Dispatcher wrong(example.dispatcher.registry());
   wrong.heuristic(
       [](const tw::Described &, const std::vector<tw::Candidate> &serving) { return int64_t(serving.size()) + 5; });
-  example.refused("heuristic-place", [&] { wrong.select(problem(8)); });
+  example.refused("heuristic-index", [&] { wrong.select(problem(8)); });
 
   Array<float> a = drawn(8 * 64, 1), b = drawn(64 * 64, 2), e = blank(8 * 64);
   const auto operands = [&](auto at) { return tw::GemmOperands().a(at(a)).b(at(b)).e(at(e)); };

@@ -1,4 +1,4 @@
-// Registries beside each other: one of all kernels, one of a part, and a dispatcher of each.
+// Registries beside each other: one of all kernels, one of some, and a dispatcher of each.
 #include "../example.hpp"
 
 EXAMPLE(multi_registry) {

@@ -1,4 +1,4 @@
-"""A heuristic of your own: a function from a problem to kernels, in place of the cost estimates.
+"""A heuristic of your own: a function from a problem to kernels, instead of the cost estimates.
 
 `where` gives a reason to leave a kernel out (an empty string keeps it); the reasons appear in the explanation.
 """

@@ -93,25 +93,23 @@ def _names(value: list[Any]) -> tuple[str, ...]:
 
 
 def _sheets(value: Any) -> dict[str, dict[str, float]]:
-    sheets = {
-        name: {word: float(_of_kind(float, rate)) for word, rate in sheet.items()} for name, sheet in value.items()
-    }
-    if any(rate <= 0 for sheet in sheets.values() for rate in sheet.values()):
-        raise ValueError(f"{value!r} are not all positive")
-    return sheets
+    return {name: _each_positive(sheet, name) for name, sheet in value.items()}
 
 
-def _positive(value: Any) -> float:
-    number = float(_of_kind(float, value))
-    if not 0.0 < number < float("inf"):
-        raise ValueError(f"{value!r} is not a positive number")
-    return number
+def _positive(value: Any, name: str) -> float:
+    """A number of JSON, 1792000000000 as well as 1.792e12."""
+    if type(value) not in (int, float) or not 0 < value < float("inf"):  # True is no number here
+        raise ValueError(f"{name}: {value!r} is not a positive number")
+    return float(value)
+
+
+def _each_positive(values: Any, name: str) -> dict[str, float]:
+    return {key: _positive(each, f"{name}.{key}") for key, each in values.items()}
 
 
 def _rates(value: Any) -> Rates:
     read: dict[str, Any] = {
-        name: {dtype: _positive(each) for dtype, each in rate.items()} if name in _BY_DTYPE else _positive(rate)
-        for name, rate in value.items()
+        name: _each_positive(rate, name) if name in _BY_DTYPE else _positive(rate, name) for name, rate in value.items()
     }
     return Rates(**read)
 
@@ -150,6 +148,15 @@ _COUNTS = tuple(field.name for field in fields(Arch) if str(field.type) == "int"
 _SLIP = 0.8  # of difflib's ratio: `mmaa` is a slip of `mma`, `avx10` is none of `avx512`
 
 
+def _read(key: str, value: Any) -> Any:
+    """The value of a field; a mistake in it is named by the field."""
+    reader = _FIELDS[key]
+    try:
+        return reader(value)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
 def _explained(source: _Source, name: str, entry: Any, mistake: Exception) -> TilewrightError:
     """The mistake of one entry in words."""
     from tilewright.files import checked
@@ -182,7 +189,7 @@ def parse_archs(
         if name in table:
             raise source.bad(name, "this name is taken by another arch", name)
         try:
-            table[name] = Arch(name=name, **{key: _FIELDS[key](value) for key, value in entry.items()})
+            table[name] = Arch(name=name, **{key: _read(key, value) for key, value in entry.items()})
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise _explained(source, name, entry, error) from None
     for name in entries:

@@ -6,10 +6,13 @@ that a cheap question stays cheap.  What is to be known of an op is asked of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from importlib import import_module
+from numbers import Real
 from typing import Any
 
+from tilewright import plugins
 from tilewright.backends.base import (
     DeviceKind,
     ObjectRules,
@@ -21,7 +24,21 @@ from tilewright.backends.base import (
     op_kernels,
 )
 from tilewright.backends.instance import text_of
+from tilewright.errors import shown
 from tilewright.ops.base import KernelSpec
+
+
+def _demand_seconds(module: str, spec: KernelSpec, seconds: Any) -> None:
+    """Estimates of other packages are compared with ours: anything but a time would win or lose by chance."""
+    if isinstance(seconds, Real) and 0.0 < float(seconds) < math.inf:
+        return
+    raise plugins.fault(
+        module,
+        f"the estimate for {spec.name} is {shown(seconds)}, which is not a positive number of seconds",
+        rule="plugin",
+        value=shown(seconds),
+        remedy="return seconds from estimate() (docs/adding-a-kernel-family.md)",
+    )
 
 
 class CommonBackend:
@@ -44,7 +61,11 @@ class CommonBackend:
         return Source(f"{spec.name}{self.suffix}", text, self.language)
 
     def estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
-        return kernels_of(self.name, spec).estimate(spec, problem, threads)
+        estimate = kernels_of(self.name, spec).estimate
+        seconds = estimate(spec, problem, threads)
+        if not plugins.is_ours(estimate.__module__):
+            _demand_seconds(estimate.__module__, spec, seconds)
+        return seconds
 
     def promises(self, spec: KernelSpec) -> Promises:
         return kernels_of(self.name, spec).promises(spec)

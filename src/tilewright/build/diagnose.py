@@ -101,7 +101,7 @@ def compile_failure(
             f"the kernel store {store} is full, so compiling {name} failed{detail}",
             rule="store-full",
             value=str(store),
-            remedy=f"{FREE_SPACE} or set TILEWRIGHT_CACHE_DIR to another place",
+            remedy=f"{FREE_SPACE} or set TILEWRIGHT_CACHE_DIR to another folder",
         )
     if outcome.code in (126, 127) and shutil.which(argv[0]) is None:
         return ToolchainError(

@@ -75,7 +75,7 @@ def _not_a_folder(error: OSError, place: Path) -> Path:
 
 def store_error(error: OSError, place: Path, what: str) -> StoreError:
     """An operating system's error on the store, as one sentence a person can act on."""
-    elsewhere = "set TILEWRIGHT_CACHE_DIR to another place"
+    elsewhere = "set TILEWRIGHT_CACHE_DIR to another folder"
     if error.errno in _FULL:
         rule, why = "store-full", "is full"
         remedy = f"{FREE_SPACE} or {elsewhere}"
@@ -275,7 +275,7 @@ class Store:
             f"{place} in the kernel store may not be read by this user",
             rule="store-unreadable",
             value=str(place),
-            remedy="fix its permissions or set TILEWRIGHT_CACHE_DIR to another place",
+            remedy="fix its permissions or set TILEWRIGHT_CACHE_DIR to another folder",
         )
 
     def _corrupt(self, key: str, why: str) -> StoreError:

@@ -205,7 +205,7 @@ def reset(store: Store) -> Cleaned:
             f"{root} has no {FORMAT}: a kernel store would, so nothing in it is removed",
             rule="store-foreign",
             value=str(root),
-            remedy="look at the folder and remove it yourself, or set TILEWRIGHT_CACHE_DIR to another place",
+            remedy="look at the folder and remove it yourself, or set TILEWRIGHT_CACHE_DIR to another folder",
         )
     try:
         for key in list(store.all_keys(any_format=True)):

@@ -19,7 +19,7 @@ _NUMBERS = {
     "max_threads": "threads of a block at most",
     "scratch_bytes": "bytes of LDS or shared memory a block",
     "vector_registers": "vector registers",
-    "accumulator_registers": "registers more for sums",
+    "accumulator_registers": "accumulator registers",
     "compute_units": "compute units",
     "simds": "SIMD units a compute unit",
     "last_cache_bytes": "bytes of the last cache",

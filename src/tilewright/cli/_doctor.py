@@ -30,6 +30,7 @@ def examine(json: bool, everything: bool = False) -> bool:
         *_found_by_backends(),
         *_broken(),
         *_ops(),
+        *_families(),
         *_pytorch(),
         *_cache(),
         *_models(),
@@ -123,6 +124,28 @@ def _ops() -> Iterator[Finding]:
             continue  # listed among the plug-ins
         kernels = f"kernels for {', '.join(has)}" if has else "no backend has kernels for it"
         yield Finding("ops", name, bool(has), f"{kernels} (of the package {plugins.package_of(ops.GROUP, name)})")
+
+
+def _families() -> Iterator[Finding]:
+    """The kernel families that other packages bring; one that cannot be used stops its op on its backend."""
+    from tilewright import ops, plugins
+    from tilewright.backends.base import backend_names, op_kernels
+    from tilewright.ops.families import families, families_group
+
+    for backend in backend_names():
+        for op in ops.op_names():
+            group = families_group(backend, op)
+            names = plugins.names(group)
+            try:
+                families(backend, op)
+                if names:
+                    getattr(op_kernels(backend, op), "families", None)  # beside those that ship
+            except PluginError as error:
+                yield Finding("families", f"{', '.join(names)} ({op} on {backend})", False, oneline(error))
+                continue
+            for name in names:
+                whose = f"of the package {plugins.package_of(group, name)}"
+                yield Finding("families", name, True, f"kernels of {op} for {backend} ({whose})")
 
 
 def _pytorch() -> Iterator[Finding]:

@@ -259,7 +259,7 @@ def _worker_pools(cluster: str, target: str, how: Options) -> Iterator[Sequence[
 
 def _print_work(works: Sequence[tuple[Sweep, Work]], store: Results, summary: Summary) -> None:
     first = works[0][1]  # all have the same problems
-    summary.unmeasured += [(each.describe(), "no kernel that was asked for serves it") for each in first.unserved]
+    summary.unmeasured += [(each.describe(), "no requested kernel serves it") for each in first.unserved]
     total, known = sum(work.total for _, work in works), sum(work.known for _, work in works)
     failed: Counter[str] = Counter()
     for _, work in works:

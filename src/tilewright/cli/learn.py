@@ -454,7 +454,7 @@ def _predict(
         return
     _show_predictions(listed)
     if any(each.predicted is None for each in listed):
-        say("-: not asked, its estimate is too far from the lowest")
+        say("-: not predicted, its estimate is too far from the lowest")
 
 
 def _as_row(each: Prediction) -> dict[str, Any]:

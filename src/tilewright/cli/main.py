@@ -81,7 +81,7 @@ def _verdict(error: Exception) -> tuple[int, str]:
     if theirs is not None:
         return EXIT_CODES[theirs.owner], str(theirs)
     if isinstance(error, OSError):
-        return EXIT_CODES["machine"], f"{error}\n  remedy: fix the file or place; --debug shows the traceback"
+        return EXIT_CODES["machine"], f"{error}\n  remedy: fix the file or folder; --debug shows the traceback"
     if isinstance(error, MemoryError):
         detail = str(error) or "the system gives no more"
         return EXIT_CODES["machine"], (

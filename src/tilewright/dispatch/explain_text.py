@@ -54,7 +54,7 @@ def _question(explanation: Explanation) -> list[str]:
     strict = ", strict" if explanation.strict else ""
     threads = f", {_count(explanation.threads, 'thread')}" if explanation.on_host else ""
     lines = [f"problem   {explanation.problem.describe()}", f"target    {explanation.target}{threads}{strict}"]
-    return [*lines, f"stages    {explanation.way}"] if explanation.way else lines
+    return [*lines, f"stages    {explanation.split_plan}"] if explanation.split_plan else lines
 
 
 def _answer(explanation: Explanation) -> list[str]:
@@ -64,7 +64,7 @@ def _answer(explanation: Explanation) -> list[str]:
     if selection is None:
         return ["chosen    none", f"why       {explanation.decided}", *stages]
     if isinstance(selection, StagedSelection):
-        total = f"{_count(len(selection.stages), 'kernel')} in sequence, {selection.seconds * 1e6:.1f} us in total"
+        total = f"{_count(len(selection.stages), 'kernel')} in sequence, {duration(selection.seconds)} in total"
         return [f"chosen    {total}", f"tier      {selection.tier}", *stages]
     winner = _winner(explanation)
     lines = [f"chosen    {selection.name}", f"tier      {selection.tier}", f"why       {selection.reason}"]
@@ -187,6 +187,14 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
+def duration(seconds: float) -> str:
+    """A time for people: microseconds, as tables have them, unless it is so long that nobody reads the digits."""
+    for limit, unit, factor in ((0.1, "us", 1e6), (10.0, "ms", 1e3)):
+        if seconds < limit:
+            return f"{seconds * factor:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
 def _seconds(candidate: Candidate) -> tuple[float | None, float | None, float | None]:
     """What is known of its time, the best knowledge first."""
     return candidate.measured_seconds, candidate.predicted_seconds, candidate.estimated_seconds
@@ -194,7 +202,7 @@ def _seconds(candidate: Candidate) -> tuple[float | None, float | None, float | 
 
 def _times(candidate: Candidate) -> list[str]:
     known = zip(("measured", "predicted", "estimated"), _seconds(candidate), strict=True)
-    return [f"{label} {seconds * 1e6:.1f} us" for label, seconds in known if seconds is not None]
+    return [f"{label} {duration(seconds)}" for label, seconds in known if seconds is not None]
 
 
 def _candidates(explanation: Explanation) -> list[str]:

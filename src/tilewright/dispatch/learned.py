@@ -185,4 +185,4 @@ def silence(verdict: Verdict | None) -> str:
     """Why no model decided, where there is one that might have."""
     if verdict is not None:
         return verdict.why_not
-    return "models are not asked: the setting `models` is off" if not settings.current().models and at_hand() else ""
+    return "models are not used: the setting `models` is off" if not settings.current().models and at_hand() else ""

@@ -268,7 +268,8 @@ class Model:
             new = [word for word in self.frame.signature_words(spec.signature) if word not in self._signatures]
             if len(self._strange) >= MOST_ROWS:
                 self._strange.clear()
-            strange = self._strange[spec.digest] = f"it has not seen {', '.join(new)}" if new else ""
+            shown = ", ".join(map(self.frame.shown_word, new))
+            strange = self._strange[spec.digest] = f"it has not seen {shown}" if new else ""
         return strange
 
     def outside(self, query: Query) -> str:

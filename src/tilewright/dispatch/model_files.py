@@ -393,7 +393,7 @@ def files_for(op: str, target: str) -> dict[str, bytes]:
 
 def damaged() -> list[str]:
     """Files in the folder of a user's models that hold none, each with the reason: other models are asked instead."""
-    return [f"{reason}; it is not asked" for reason in _own().damaged.values()]
+    return [f"{reason}; it is not used" for reason in _own().damaged.values()]
 
 
 def shadowing(op: str = "", target: str = "") -> list[str]:
@@ -407,5 +407,5 @@ def shadowing(op: str = "", target: str = "") -> list[str]:
             other.name for other in _shipped() if other.card.op == model.card.op and mine & set(other.card.targets)
         ]
         if hidden:
-            remarks.append(f"{path} is asked before {', '.join(hidden)}, which ships with this version")
+            remarks.append(f"{path} is used instead of {', '.join(hidden)}, which ships with this version")
     return remarks

@@ -386,7 +386,7 @@ class Records:
             f"the measurement records {self.path} cannot be used ({error}), and are not written over",
             rule="records-unreadable",
             value=str(self.path),
-            remedy="use the version that wrote them, or set TILEWRIGHT_CACHE_DIR to another place",
+            remedy="use the version that wrote them, or set TILEWRIGHT_CACHE_DIR to another folder",
         )
 
     def forget(self, which: Callable[[Record], bool]) -> int:

@@ -233,7 +233,7 @@ class Registry:
         self._demand_legal_problem(op_of(problem), problem)
         return split_plans.stages_of(op_of(problem), problem, self.target, count, self._serves())
 
-    def _way(self, problem: Any, count: int) -> tuple[tuple[Any, ...], str]:
+    def _split_plan(self, problem: Any, count: int) -> tuple[tuple[Any, ...], str]:
         self._demand_legal_problem(op_of(problem), problem)
         return split_plans.chosen(op_of(problem), problem, self.target, count, self._serves())
 
@@ -421,16 +421,18 @@ class Registry:
         count = thread_number(threads)
         strict = inputs.strictness(settings.current().strict if strict is None else strict)
         op = op_of(problem)
-        stages, way = self._way(problem, count)
+        stages, plan = self._split_plan(problem, count)
         parts = tuple(self._explain_stage(stage, count, strict, where) for stage in stages)
         words = (*op.words(problem), *setting_words(settings.current()))
         if len(parts) == 1:
-            return replace(parts[0], problem=problem, arguments=words, way=way)
+            return replace(parts[0], problem=problem, arguments=words, split_plan=plan)
         chosen = [part.selection for part in parts if isinstance(part.selection, Selection)]
         whole = StagedSelection(tuple(chosen)) if len(chosen) == len(parts) else None
         decided = f"{whole.tier}: {whole.reason}" if whole is not None else "refused: a stage has no kernel"
         each = f"{len(parts)} stages, each chosen apart"
-        return Explanation(problem, self.target, count, strict, each, (), whole, decided, words, (), parts, way=way)
+        return Explanation(
+            problem, self.target, count, strict, each, (), whole, decided, words, (), parts, split_plan=plan
+        )
 
     def _explain_stage(self, problem: Any, count: int, strict: bool, where: Where | None) -> Explanation:
         now, op, where = settings.current(), ops.op(problem.op), self._rejected.where(where)
@@ -550,11 +552,11 @@ class Registry:
         problem, seconds = stage.problem, self._estimate(spec, stage.problem, thread_count())
         refusals = op.supports(spec, problem)
         if not refusals:
-            return Selection(spec, "heuristic", "asked for by name", seconds)
+            return Selection(spec, "heuristic", "requested by name", seconds)
         larger = op.padded(spec, problem)
         if larger is None:
-            raise refused.refusal(op, problem, (spec,), "the kernel that was asked for does not serve it")
-        return Selection(spec, "padded", f"asked for by name; run as {larger.describe()}", seconds, larger)
+            raise refused.refusal(op, problem, (spec,), "the requested kernel does not serve it")
+        return Selection(spec, "padded", f"requested by name; run as {larger.describe()}", seconds, larger)
 
     def run(self, op: str, *operands: Any, **keywords: Any) -> Any:
         """Run an op on arrays, given as its function of the API takes them."""

@@ -39,7 +39,7 @@ class Rejected:
             if final or refused is None or refused.tier in ("locked", "fallback"):
                 raise
             self._known[refused.spec.digest, settings.builds()] = refused.spec, f"[{error.rule}] {error.message}"
-            message = f"{refused.name} is not used, another kernel takes its place: {error.message}"
+            message = f"{refused.name} is not used, another kernel replaces it: {error.message}"
             events.emit(events.Warned(error.rule, message))
             raise AnotherChoice from error
 

@@ -242,7 +242,7 @@ class Results:
             f"the measurement records {self.path} cannot be written: {getattr(error, 'strerror', '') or text}",
             rule="records-unwritable",
             value=str(self.path),
-            remedy=f"fix the place, or {self._instead}",
+            remedy=f"fix the folder, or {self._instead}",
         )
 
     def demand_writable(self) -> None:

@@ -173,7 +173,15 @@ class Explanation:
     stages: tuple[Explanation, ...] = field(default=())  # of a problem of several: each for itself
     model: str = ""  # why no learned model decided, where there is one
     models: tuple[str, ...] = ()  # what is odd about the models at hand: damaged ones, and those before one that ships
-    way: str = ""  # in which stages, of several that would do, and why
+    split_plan: str = ""  # in which stages, of several that would do, and why
+
+    @property
+    def way(self) -> str:
+        """The old name of `split_plan`."""
+        from tilewright.renames import warn_renamed
+
+        warn_renamed("Explanation", "way", "split_plan")
+        return self.split_plan
 
     @property
     def on_host(self) -> bool:
@@ -209,7 +217,8 @@ class Explanation:
             "unused_records": list(self.unused_records),
             "model": self.model,
             "models": list(self.models),
-            **({"way": self.way} if self.way else {}),
+            # `way` is its old name.
+            **(dict.fromkeys(("split_plan", "way"), self.split_plan) if self.split_plan else {}),
             "replay": self.replay,
             **({"stages": [stage.to_dict() for stage in self.stages]} if self.stages else {}),
         }

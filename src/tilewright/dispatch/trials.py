@@ -78,7 +78,7 @@ class Trials:
         tried = "".join(f"\n  {reason}" for reason in self._refused.values())
         described = ", ".join(problem.describe() for problem in self._problems)
         return NoKernelError(
-            f"no kernel for {described}: without a selection library kernels are asked one after another, "
+            f"no kernel for {described}: without a selection library kernels are tried one after another, "
             f"and the {len(self._refused)} that were tried refuse:{tried}",
             rule="no-kernel",
             value=tuple(self._refused),

@@ -81,7 +81,7 @@ def _window(options: Mapping[str, Any]) -> dict[str, Any]:
     if causal and text:
         raise _wrong("window", text, "leave --causal out: 'left,0' is a causal window")
     if causal and causal != "true" and align not in ("", causal):
-        raise _wrong("align", align, f"leave it out: --causal {causal} says where the window lies")
+        raise _wrong("align", align, f"leave it out: --causal {causal} aligns the window")
     if causal:
         return {"window_right": 0, "align": align or ("top_left" if causal == "true" else causal)}
     if not text:

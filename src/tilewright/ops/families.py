@@ -11,6 +11,7 @@ Here is the half that legality and pools ask.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -19,6 +20,7 @@ from typing import Any, ClassVar, Protocol
 
 from tilewright import plugins
 from tilewright.arch import Arch
+from tilewright.errors import shown
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.rules import OnceASignature, numbers_are_legal
 
@@ -52,6 +54,8 @@ class ScheduleDefaults:
     axis_names: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
 
+_GUIDE = "docs/adding-a-kernel-family.md"
+_LABEL = re.compile(r"[A-Za-z0-9_]+")  # a kernel's name is a C identifier and the name of a file
 _OF_A_SCHEDULE = ("pipeline", "pipelines", "choices", "may_be_zero", "label")
 
 
@@ -72,8 +76,44 @@ def demand_schedules(family: Any) -> None:
                 f"the schedule {kind.__name__} {wrong}",
                 rule="plugin",
                 value=kind.__name__,
-                remedy="inherit from ScheduleDefaults and add what is missing (docs/adding-a-kernel-family.md)",
+                remedy=f"inherit from ScheduleDefaults and add what is missing ({_GUIDE})",
             )
+
+
+def demand_own_pipelines(family: Any, others: Iterable[Any], where: str) -> None:
+    """Specs are read back by their pipeline's name, so families that stand beside each other share none."""
+    taken = {name: other for other in others for kind in other.schedules for name in kind.pipelines}
+    for kind in family.schedules:
+        for name in kind.pipelines:
+            if name in taken:
+                raise plugins.fault(
+                    kind.__module__,
+                    f"the schedule {kind.__name__} has the pipeline {name!r}, which the family "
+                    f"{type(taken[name]).__name__} of {where} has already",
+                    rule="plugin",
+                    value=name,
+                    remedy=f"give the pipeline another name ({_GUIDE})",
+                )
+
+
+def demanded(family: Any, schedule: Any) -> Any:
+    """A schedule that a family of another package proposes, if it is one of its own that names and limits can use."""
+    kind = type(schedule)
+    if kind not in family.schedules:
+        wrong, value = f"it is no object of {' or '.join(each.__name__ for each in family.schedules)}", kind.__name__
+    elif not isinstance(label := schedule.label(), str) or not _LABEL.fullmatch(label):
+        wrong, value = "its label() may have letters, digits and underscores only", shown(label)
+    elif wrong := getattr(family, "wrong_schedule", lambda schedule: "")(schedule):
+        value = shown(schedule)
+    else:
+        return schedule
+    raise plugins.fault(
+        type(family).__module__,
+        f"the family {type(family).__name__} proposes the schedule {value}: {wrong}",
+        rule="plugin",
+        value=value,
+        remedy=f"correct the family ({_GUIDE})",
+    )
 
 
 def families_group(backend: str, op: str) -> str:
@@ -116,7 +156,11 @@ class FamilySpace:
     @cached_property
     def families(self) -> tuple[Any, ...]:
         """Those that ship, then those that other packages bring."""
-        return (*self.own, *families(self.backend, self.op))
+        known = tuple(self.own)
+        for family in families(self.backend, self.op):
+            demand_own_pipelines(family, known, f"{self.op} on {self.backend}")
+            known = (*known, family)
+        return known
 
     @cached_property
     def _by_schedule(self) -> dict[type[Any], Any]:
@@ -171,4 +215,5 @@ class FamilySpace:
 
     def schedules(self, pool: str, signature: Any, arch: Arch) -> Iterator[Any]:
         for family in self.families:
-            yield from family.proposals(pool, signature, arch)
+            proposed = family.proposals(pool, signature, arch)
+            yield from proposed if family in self.own else (demanded(family, schedule) for schedule in proposed)

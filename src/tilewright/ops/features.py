@@ -189,6 +189,11 @@ class Frame:
         words = getattr(self._part, "signature_words", None)
         return (str(signature.label()),) if words is None else tuple(words(signature))
 
+    def shown_word(self, word: str) -> str:
+        """A word of a signature for people: models keep the words they were trained with."""
+        shown: Mapping[str, str] = getattr(self._part, "shown_words", {})
+        return shown.get(word, word)
+
     def unknown_words(self, spec: KernelSpec) -> list[str]:
         """Words of a kernel that the vocabulary lacks: nothing learned says anything of it."""
         return self._row(spec)[1]

@@ -124,7 +124,7 @@ def _pool() -> int:
         return _OWN
     if now.thread_pool == "openmp" and not openmp_library():
         raise MachineError(
-            "the threads of OpenMP are asked for, and this process has no OpenMP runtime whose threads it may use",
+            "the threads of OpenMP are requested, and this process has no OpenMP runtime whose threads it may use",
             rule="thread-pool",
             value=now.thread_pool,
             remedy="import torch first, or set thread_pool to auto; a forked process cannot use such threads",

@@ -249,7 +249,7 @@ def check_space(sources: Sources, prefix: Path, downloads: Path) -> None:
                 f"{place} has {free >> 20} MiB free, and the toolchain needs {(size + SPARE_BYTES) >> 20} MiB",
                 rule="no-space",
                 value=free,
-                remedy="make room, or give another place with --prefix (and TILEWRIGHT_CACHE_DIR for the downloads)",
+                remedy="make room, or give another folder with --prefix (and TILEWRIGHT_CACHE_DIR for the downloads)",
             )
 
 

@@ -120,7 +120,7 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
 
 def no_second_gradient(_ctx: Any, *_gradients: Any) -> Any:
     raise ProblemError(
-        "a gradient of attention's gradient is asked for",
+        "a gradient of attention's gradient is requested",
         rule="array-grad",
         value="attention_backward",
         remedy="differentiate once (create_graph=False), or use PyTorch's own scaled_dot_product_attention",

@@ -276,7 +276,7 @@ class GraphPass(CustomGraphPass):  # type: ignore[misc]
         except (TilewrightError, RuntimeError, ValueError) as error:
             return Decision(name, texts, False, f"our op refuses it: {error}"[:200])
         if _facts(result) != _facts(_result(node, rewrite)):
-            return Decision(name, texts, False, "the result would lie otherwise in memory")
+            return Decision(name, texts, False, "the result would have other strides")
         decision = self._decided(name, texts, node, rewrite, values)
         if decision.taken:
             _replace(graph, node, rewrite)

@@ -416,7 +416,7 @@ STRATEGIES: Mapping[str, Callable[[Space, int, int], Strategy]] = {
 def demand_known(name: str) -> None:
     if name not in STRATEGIES:
         raise UnknownNameError(
-            f"{name!r} is no way to search", rule="search-name", value=name, remedy=nearest(name, list(STRATEGIES))
+            f"{name!r} is not a search strategy", rule="search-name", value=name, remedy=nearest(name, list(STRATEGIES))
         )
 
 

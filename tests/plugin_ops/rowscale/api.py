@@ -21,7 +21,7 @@ def rowscale(
     """y[i, j] = activation(alpha * x[i, j] * scale[i]).
 
     `x` is a matrix of fp32 or bf16 with contiguous rows, `scale` has an fp32 number for each.  `out` may be `x`.
-    An operand that kernels cannot read as it lies is an error, or with `copy="allow"` copied first.
+    An operand that kernels cannot read in place is an error, or with `copy="allow"` copied first.
     """
     registry = registry_for(target_of(x, target))
     return caller("rowscale").run(registry, (x, scale, out), (alpha,), (activation,), copy)

@@ -42,9 +42,9 @@ class VectorSchedule:
     """A CPU's vectors along a row; a thread takes `rows` rows at a time."""
 
     pipeline: str = field(default="vector", init=False)
-    unroll: int = 1  # vectors in one turn of the loop
+    unroll: int = 1  # vectors per iteration of the loop
     rows: int = 1
-    edge: bool = True  # code for the elements that are left over of a turn
+    edge: bool = True  # code for the elements that are left over of an iteration
 
     def label(self) -> str:
         return f"{self.pipeline}_{self.unroll}x{self.rows}" + ("" if self.edge else "_noedge")

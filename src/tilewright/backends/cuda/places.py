@@ -35,7 +35,7 @@ def roots() -> Iterator[tuple[Path, str]]:
     if on_path:
         yield Path(on_path).parent.parent, "the path"
     for toolkit in (USUAL / "cuda", *sorted(USUAL.glob("cuda-*"), key=numbers, reverse=True)):
-        yield toolkit, "the usual place"
+        yield toolkit, "the usual folder"
     for wheel in _wheels():
         yield wheel, "NVIDIA's wheels"
 
@@ -56,7 +56,7 @@ def nvrtc_libraries() -> list[tuple[Path, str]]:
     """Every NVRTC, each once, the newest of a folder first."""
     unique: dict[Path, tuple[Path, str]] = {}
     folders = [(root / name, where) for root, where in roots() for name in _LIBRARY_FOLDERS]
-    folders += [(library, "the usual place") for library in SYSTEM_LIBRARIES]
+    folders += [(library, "the usual folder") for library in SYSTEM_LIBRARIES]
     for folder, where in folders:
         for path in sorted(folder.glob("libnvrtc.so.[0-9]*"), key=numbers, reverse=True):
             unique.setdefault(path.resolve(), (path, where))

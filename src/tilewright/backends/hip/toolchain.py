@@ -1,7 +1,7 @@
 """The HIP compiler and the CK Tile headers: found, identified and turned into command lines.
 
 Looked at, in this order: the setting `hipcc`, the setting `rocm_path`, the toolchain that
-`tilewright toolchain install rocm` set up, the usual places of a ROCm installation, the path.
+`tilewright toolchain install rocm` set up, the usual folders of a ROCm installation, the path.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def candidates() -> list[Candidate]:
             )
         return [candidate]
     found_ones = [_in_folder(installed.default_prefix("rocm"), "the installed toolchain")]
-    found_ones += [_in_folder(folder, "the usual place") for folder in _rocm_folders()]
+    found_ones += [_in_folder(folder, "the usual folder") for folder in _rocm_folders()]
     on_path = shutil.which("hipcc")
     if on_path:
         found_ones.append(Candidate((on_path,), Path(on_path).resolve().parent.parent, "the path"))

@@ -1,10 +1,14 @@
-/* The arguments of attention kernels.  The Python mirror is tilewright/runtime/bindings/attention/args.py. */
+/* The arguments of attention kernels.  The Python mirror is tilewright/runtime/bindings/attention/args.py.
+ *
+ * Fields in the words of `tw.attention`: rows is seqlen_q, keys seqlen_k (the longest of a batch: max_seqlen_*), head_qk
+ * head_dim, head_v head_dim_v, total_rows and total_keys the tokens of varlen operands, starts_* cu_seqlens_*, lengths_*
+ * seqlens_*, pages.table block_table, sink_keys sink_tokens, alibi alibi_slopes, dropout dropout_p, splits num_splits. */
 #ifndef TILEWRIGHT_ATTENTION_ARGS_H
 #define TILEWRIGHT_ATTENTION_ARGS_H
 
 #include <tilewright/abi.h>
 
-/* In elements; the elements of a head lie side by side.  Element d of head h in row i of sequence b is at
+/* In elements; the elements of a head are contiguous.  Element d of head h in row i of sequence b is at
  * b * batch + (start + i) * row + h * head + d, where start is starts[b] of packed rows and 0 of others (packed rows
  * have a batch stride of 0).  In pages, `batch` is from page to page and `row` from slot to slot of one. */
 typedef struct tw_attention_strides {
@@ -34,12 +38,12 @@ typedef struct tw_attention_pages {
 } tw_attention_pages;
 
 /* forward   o = dropout(softmax(s)) v,  s = cap(scale * q . k) + bias, of the keys a row sees
- * split     the same of a part of the keys, `splits` parts beside each other; `combine` puts them together
+ * split     the same of each of `splits` splits of the keys, into a workspace; `combine` merges them by their lse
  *
  * Sizes.  `rows` and `keys` are those of every sequence or, where they differ, of the longest.  Sequence b has
  * lengths_q[b] rows where that is given, else starts_q[b + 1] - starts_q[b] where rows are packed, else `rows`; keys
- * likewise, or as its pages say.  Rows behind a sequence's last are not written.  What lies behind its last key, in pages
- * or not, may be anything, NaN too, and so may entries of tables there.  Head h reads the keys of head
+ * likewise, or as its pages say.  Rows after a sequence's last are not written.  Memory after its last key, in pages
+ * or not, may hold anything, NaN too, and so may entries of tables for it.  Head h reads the keys of head
  * h / (heads_q / heads_kv).
  *
  * What is seen.  With delta = keys - rows of the sequence where `bottom_right` is set, else 0, row i sees key j where
@@ -56,9 +60,9 @@ typedef struct tw_attention_pages {
  * <tilewright/philox.h> says which.  seed and offset are 64-bit numbers in halves of 32 bits, low half first, each as a
  * double; or they are read from `seed_at` (two of uint64) where that is given, as late as when the kernel runs.
  *
- * Splits.  Which keys a part takes is the kernel's own affair: every key is in one part.  A split kernel writes o of
- * fp32, normalised in its part, and its lse, at the part times o_split and lse_split; a part without keys is 0 and minus
- * infinity.  The sink logit is in part 0.  Other kernels have splits = 1. */
+ * Splits.  The kernel decides which keys a split has; every key is in exactly one.  A split kernel writes o in fp32,
+ * normalised within its split, and its lse, at offsets of split * o_split and split * lse_split; a split without keys is
+ * 0 and minus infinity.  The sink logit belongs to split 0.  Other kernels have splits = 1. */
 typedef struct tw_attention_args {
   int64_t batch, heads_q, heads_kv, rows, keys, head_qk, head_v;
   int64_t total_rows, total_keys; /* rows and keys there is memory for, over all sequences that are packed; else 0 */
@@ -66,7 +70,7 @@ typedef struct tw_attention_args {
   void *o;
   void *lse; /* fp32; null where the kernel gives none */
   tw_attention_strides q_strides, k_strides, v_strides, o_strides;
-  int64_t lse_batch, lse_head;       /* rows lie side by side, and begin at starts_q[b] where they are packed */
+  int64_t lse_batch, lse_head;       /* rows are contiguous, and begin at starts_q[b] where they are packed */
   const void *starts_q, *starts_k;   /* int32, batch + 1 of each; null where rows are not packed */
   const void *lengths_q, *lengths_k; /* int32, batch of each; null where all have the same, or starts say it */
   tw_attention_pages pages;
@@ -83,8 +87,9 @@ typedef struct tw_attention_args {
   double scale, softcap, dropout, seed[2], offset[2];
 } tw_attention_args;
 
-/* o and lse of parts: with weights w_s = exp(lse_s - lse), lse the logarithm of the sum of exp(lse_s), o is the sum of
- * w_s * part_s.  All parts minus infinity: 0, and minus infinity.  Parts are of fp32. */
+/* o and lse of all splits (`parts`, `part_lse`: their partial results, in fp32): with weights w_s = exp(lse_s - lse), lse
+ * the logarithm of the sum of exp(lse_s), o is the sum of w_s * o_s.  If every lse_s is minus infinity, o is 0 and lse
+ * minus infinity. */
 typedef struct tw_attention_combine_args {
   int64_t batch, heads_q, rows, head_v, splits, total_rows;
   const void *parts, *part_lse;
@@ -96,15 +101,15 @@ typedef struct tw_attention_combine_args {
   const void *starts_q, *lengths_q;
 } tw_attention_combine_args;
 
-/* New keys and values behind those a cache holds: row i of sequence b becomes its key lengths[b] + i.  lengths_new[b]
+/* Appends new keys and values to those a cache holds: row i of sequence b becomes its key lengths[b] + i.  lengths_new[b]
  * rows are new where that is given, else `rows`; lengths + new is at most `keys` of a cache without pages, and what the
- * table has pages for.  k (and q, into q_out, which may be q, where given) is rotated by its place p = lengths[b] + i: of each head the
- * first rotary elements, in pairs (2 i, 2 i + 1) or, by halves, (i, i + rotary / 2):
+ * table has pages for.  Rotary embedding of k (and of q, if given, into q_out, which may be q) at position
+ * p = lengths[b] + i: of each head the first `rotary` elements, in pairs (2 i, 2 i + 1) or, by halves, (i, i + rotary / 2):
  *
  *   a' = a cos - b sin,  b' = b cos + a sin,  with cos and sin of row p, column i
  *
  * v is copied.  A cache of fp8 takes rows of wider types too: what is stored is the row over its scale (`k_scales`,
- * `v_scales`, by the row's place in the sequence), rounded to the nearest, and beyond the largest number to that. */
+ * `v_scales`, by the row's position in the sequence), rounded to the nearest, and beyond the largest number to that. */
 typedef struct tw_attention_append_args {
   int64_t batch, heads_q, heads_kv, rows, keys, head_qk, head_v;
   const void *k, *v;
@@ -113,7 +118,7 @@ typedef struct tw_attention_append_args {
   tw_attention_strides k_strides, v_strides, q_strides, q_out_strides, cache_k_strides, cache_v_strides;
   const void *lengths, *lengths_new; /* int32 */
   tw_attention_pages pages;
-  const void *cos, *sin; /* a row for each place */
+  const void *cos, *sin; /* a row for each position */
   int64_t rotary, table_rows, table_stride;
   tw_attention_scales k_scales, v_scales; /* only where a cache of fp8 takes a wider type */
 } tw_attention_append_args;

@@ -93,7 +93,7 @@ template <class Config> Answer broken_backward(const tw_attention_backward_args 
   constexpr bool accum =
       Config::accumulate == AttentionAccumulate::dkv || Config::accumulate == AttentionAccumulate::all;
   if (accum ? x.dkv_heads < 1 || x.dkv_heads % x.heads_kv : x.dkv_heads != x.heads_kv)
-    return {TW_BAD_ARGS, "the heads of dk and dv are not those of keys, nor of sums a multiple of them"};
+    return {TW_BAD_ARGS, "the heads of dk and dv are not those of keys, nor, of accumulators, a multiple of them"};
   return {};
 }
 template <class Config> Answer broken_backward(const tw_attention_backward_convert_args *args) {
@@ -102,7 +102,7 @@ template <class Config> Answer broken_backward(const tw_attention_backward_conve
   if (const Answer wrong = broken_sizes(x.batch, x.rows, x.keys, x.heads_q, x.heads_kv); wrong.code) return wrong;
   const tw_attention_backward_sums *const accum[] = {&x.dq, &x.dk, &x.dv};
   for (const tw_attention_backward_sums *one : accum)
-    if (one->to && one->parts < 1) return {TW_BAD_ARGS, "a result has no parts"};
+    if (one->to && one->parts < 1) return {TW_BAD_ARGS, "a result that is not accumulated has no splits"};
   return broken_heads<Config>(x.head_qk, x.head_v);
 }
 

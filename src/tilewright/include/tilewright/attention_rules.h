@@ -1,4 +1,4 @@
-// What every attention kernel knows and refuses, whatever its backend: where a key lies in pages, and what may not be.
+// What every attention kernel knows and refuses, whatever its backend: the address of a key in pages, and what is refused.
 // Which rows and keys a sequence has and which keys a row sees is in attention_geometry.h.
 //
 // The Config of a kernel has what its signature says (ops/attention/spec.py):
@@ -48,7 +48,7 @@ TW_BOTH AttentionSequence sequence_of(const tw_attention_args &x, int64_t index)
 TW_BOTH int64_t page_of(const tw_attention_pages &p, int64_t sequence, int64_t logical) {
   return table_entry(p.table, (p.indptr ? table_entry(p.indptr, sequence) : sequence * p.stride) + logical);
 }
-// Where a key's head begins, in elements; and its slot, where that lies inside the vectors of a page.
+// Where a key's head begins, in elements; and its slot, if that is inside the vectors of a page.
 struct KeyPlace {
   int64_t at, page_slot;
 };
@@ -72,7 +72,7 @@ template <AttentionPages layout> TW_BOTH KeyPlace cache_place(const tw_attention
   if constexpr (layout != AttentionPages::none) return in_page<layout>(x.pages, strides, sequence, key, head_kv);
   else return {sequence * strides.batch + key * strides.row + head_kv * strides.head, 0};
 }
-// Whether a cache has such a place, and the rows of the rotary tables for it.  Lengths and page tables in a GPU's memory are
+// Whether a cache has such a position, and the rows of the rotary tables for it.  Lengths and page tables in a GPU's memory are
 // believed, but a row that would go into memory of somebody else is not written.
 template <AttentionPages layout>
 TW_BOTH bool cache_has(const tw_attention_append_args &x, int64_t sequence, int64_t key) {
@@ -83,7 +83,7 @@ TW_BOTH bool cache_has(const tw_attention_append_args &x, int64_t sequence, int6
   const int64_t page = page_of(x.pages, sequence, logical);
   return page >= 0 && page < x.pages.count;
 }
-// Element d of a key, and of a value, that lies at such a place.
+// Element d of a key, and of a value, at such a position.
 template <AttentionPages layout, int bytes> TW_BOTH int64_t k_element(const KeyPlace &p, int64_t page_size, int64_t d) {
   constexpr int64_t vec = 16 / bytes;
   if constexpr (layout == AttentionPages::vectorised) return p.at + (d / vec * page_size + p.page_slot) * vec + d % vec;
@@ -154,7 +154,7 @@ template <class Config> Answer broken_append(const tw_attention_append_args *arg
     return {TW_LIMIT, "a head is larger than those the kernel is made for"};
   if (x.rotary < 0 || x.rotary % 2 || x.rotary > x.head_qk)
     return {TW_BAD_ARGS, "the rotary elements are not pairs of a head's"};
-  if (Config::rotary == AttentionRotary::none && x.rotary) return {TW_BAD_ARGS, "the kernel turns nothing"};
+  if (Config::rotary == AttentionRotary::none && x.rotary) return {TW_BAD_ARGS, "the kernel has no rotary embedding"};
   return broken_pages<Config>(x.pages);
 }
 
@@ -203,7 +203,7 @@ inline NewSlots new_slots(const tw_attention_append_args &x, int64_t sequence, i
   const int64_t end = old + (x.lengths_new ? table_entry(x.lengths_new, sequence) : x.rows) - start;
   return {page_of(x.pages, sequence, logical), old > start ? old - start : 0, end < x.pages.size ? end : x.pages.size};
 }
-// Whether new rows that come before those of the page at `logical` of `sequence` go to slots of its.
+// Whether new rows before those of the page at `logical` of `sequence` go to slots of its.
 inline bool written_before(const tw_attention_append_args &x, int64_t sequence, int64_t logical) {
   const NewSlots mine = new_slots(x, sequence, logical);
   for (int64_t b = 0; b <= sequence; ++b) {
@@ -218,7 +218,7 @@ inline bool written_before(const tw_attention_append_args &x, int64_t sequence, 
 }
 
 // Of an append: old and new rows fit, their pages are there, and no two rows go to one slot.  Pages are remembered by a
-// few bits: only where one seems to come again are all before it looked at.
+// few bits: only where one seems to repeat are all before it compared.
 template <class Config> int wrong_places(const tw_attention_append_args &x) {
   using A = tw_attention_append_args;
   constexpr int64_t bits = 1 << 14;

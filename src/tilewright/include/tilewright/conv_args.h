@@ -16,10 +16,10 @@
  * Spatial arrays are depth, height, width; a problem of fewer dimensions has 1 (padding 0) in the leading ones.
  * `channels` and `filters` are those of ONE group.  The channel index of x runs over groups * channels, group by group,
  * and so do the filters of w and the channels of y; the channel index of w runs over one group's channels.
- * An output pixel o reads the input pixel o * stride - before + window * dilation; what lies outside counts as 0.
+ * An output pixel o reads the input pixel o * stride - before + window * dilation; elements outside of the input count as 0.
  * Strides are in elements, in the order image (w: filter), depth, height, width, channel; those of sizes of 1 are what
  * dense memory would have.  A D tensor has the shape of y; a stride of 0 repeats it, so a bias has 0 in all but the
- * last.  Where channels of y lie side by side, the last stride of a D tensor is 0 or 1. */
+ * last.  Where channels of y are contiguous, the last stride of a D tensor is 0 or 1. */
 typedef struct tw_conv_args {
   int64_t batch, groups, channels, filters;
   int64_t size[TW_CONV_SPATIAL];   /* of the input */

@@ -25,7 +25,7 @@ typedef struct tw_gemm_args {
   int64_t a_batch_stride, b_batch_stride, c_batch_stride, e_batch_stride;
   int64_t d_batch_stride[TW_MAX_D];
   double alpha, beta;
-  const void *b_up; /* of a dual kernel, whose E is activation(alpha * A.B) * A.B_up: lies as B does */
+  const void *b_up; /* of a dual kernel, whose E is activation(alpha * A.B) * A.B_up: the layout and strides of B */
 } tw_gemm_args;
 
 #endif

@@ -51,7 +51,7 @@ OPTIONS = (
     Option("dalibi", "Compute the gradient of ALiBi's slopes.", False, bool),
     Option("deterministic", "Add in a fixed order, so that every run gives the same bits.", False, bool),
     Option("accumulate",
-           "Results that are sums of fp32 between stages: none, dq, dkv or all.  By default those of the target's "
+           "Results that are fp32 accumulators between stages: none, dq, dkv or all.  By default those of the target's "
            "plan, which explain shows; of a stage by itself none.", "", str),
     Option("dkv_splits", "Number of partial sums of dk and dv per KV head between stages (0: one per query head).", 0,
            old="dkv_parts"),

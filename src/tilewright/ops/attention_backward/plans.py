@@ -60,5 +60,5 @@ def split_plans(problem: AttentionBackwardProblem, arch: str) -> Mapping[str, Se
 
 def _named(accumulate: str, parts: int) -> str:
     if accumulate == "none":
-        return "no sums"
-    return f"sums of {accumulate}" + (f" in {parts} parts" if parts else "")
+        return "no accumulators"
+    return f"accumulators of {accumulate}" + (f" in {parts} splits" if parts else "")

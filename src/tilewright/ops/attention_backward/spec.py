@@ -109,4 +109,4 @@ def signature_violations(signature: AttentionBackwardSignature) -> Iterator[Viol
         message = f"the gradient of ALiBi's slopes with bias {s.bias}"
         yield Violation("dalibi-bias", message, "use bias alibi, or leave it out")
     if s.family == "convert" and s.accumulate == "none":
-        yield Violation("accumulate", "a convert kernel of no sums", f"use {either(ACCUMULATES[1:])}")
+        yield Violation("accumulate", "a convert kernel without accumulators", f"use {either(ACCUMULATES[1:])}")

@@ -261,6 +261,8 @@ class GemmEngine:
     def kernel_features(self, spec: KernelSpec) -> Sequence[float]:
         return features.kernel_features(spec)
 
+    shown_words = features.SHOWN_WORDS
+
     def signature_words(self, signature: GemmSignature) -> tuple[str, ...]:
         return features.signature_words(signature)
 

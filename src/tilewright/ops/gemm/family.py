@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tilewright.arch import Arch
+from tilewright.errors import shown
 from tilewright.ops.base import KernelSpec, Violation
 from tilewright.ops.gemm.copies import CopiedSizes
 from tilewright.ops.gemm.problem import GemmProblem
@@ -32,6 +33,13 @@ class GemmFamily:
     def grains(self, schedule: Any) -> Shape:
         """What m, n and k must be multiples of: 1 where the kernel has edge code."""
         return ONE
+
+    def wrong_schedule(self, schedule: Any) -> str:
+        """What is wrong with the answers about a schedule of another package; empty where nothing is."""
+        grains = self.grains(schedule)
+        if type(grains) is tuple and len(grains) == 3 and all(type(grain) is int and grain > 0 for grain in grains):
+            return ""
+        return f"grains() gives {shown(grains)} for it, where three positive integers are meant"
 
     def copied_sizes(self, schedule: Any, signature: GemmSignature) -> CopiedSizes:
         """How m, n and k grow in copies, in which a kernel serves a problem that it refuses as it lies."""

@@ -67,6 +67,13 @@ def activation(epilogue: str) -> int:
     return int(epilogue not in _CHEAP)
 
 
+# What people are shown of words that stand in models (`signature_words`).
+SHOWN_WORDS = {
+    "activations of kind 0": "epilogues without exp or tanh",
+    "activations of kind 1": "epilogues with exp or tanh (gelu, silu, sigmoid, tanh)",
+}
+
+
 def signature_words(signature: GemmSignature) -> tuple[str, ...]:
     """What of a signature a model must have seen; the same in another combination is nothing new to it."""
     return (

@@ -13,7 +13,7 @@ def normal_layout(text: str, arch: Arch) -> str:
         return text
     if text[3] != text[2]:
         raise RequestError(
-            f"layout {text} has D column-major: D tensors lie as C does",
+            f"layout {text} has D column-major: D tensors have the layout of C",
             rule="layout-d",
             value=text,
             remedy=f"use {text[:3]}{text[2]} (or {text[:3]}, which is the same)",

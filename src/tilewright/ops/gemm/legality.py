@@ -45,7 +45,7 @@ def fused(signature: GemmSignature, schedule: GemmSchedule, arch: Arch) -> Itera
     if signature.variant == "standard" and not plain:
         yield Violation(
             "variant-epilogue",
-            f"variant standard has no fused epilogue, but {signature.epilogue} with {signature.num_d} D was asked",
+            f"variant standard has no fused epilogue, but {signature.epilogue} with {signature.num_d} D was requested",
             "use variant multi_d",
         )
     if signature.variant == "multi_d" and plain:

@@ -66,9 +66,9 @@ def test_blocks_in_turns_wait_for_each_other() -> None:
 def test_the_plan_says_its_parts() -> None:
     few = problem(16, 2, 8192, window_right=0)
     names = list(BACKWARD.split_plans(few, "sm_90a"))
-    assert names[0].startswith("sums of all in ")
-    assert "sums of dq" in names
-    assert "no sums" in names
+    assert names[0].startswith("accumulators of all in ")
+    assert "accumulators of dq" in names
+    assert "no accumulators" in names
     dot, grad, convert = BACKWARD.stages(few, "sm_90a")
     assert grad.dkv_splits == convert.dkv_splits == best_parts(few, H200)
     assert dot.dkv_splits == 0
@@ -76,7 +76,7 @@ def test_the_plan_says_its_parts() -> None:
     assert convert.parts("dk") == grad.dkv_splits
     assert convert.parts("dq") == 1
     many = problem(16, 16, 8192, 2)
-    assert next(iter(BACKWARD.split_plans(many, "sm_90a"))) == "sums of dq"
+    assert next(iter(BACKWARD.split_plans(many, "sm_90a"))) == "accumulators of dq"
     assert all(1 < parts <= MOST_PARTS for parts in KERNELS.dkv_splits(many, H200))
 
 

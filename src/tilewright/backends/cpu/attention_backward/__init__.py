@@ -35,7 +35,7 @@ class CpuAttentionBackward(OpFamilies, AttentionBackwardSpace):
         """Why the arch has no kernel for a signature, whatever its schedule."""
         yield from signature_violations(signature)
         if signature.family == "grad" and signature.accumulate != "none":
-            message = f"CPU kernels leave no sums of {signature.accumulate} behind"
+            message = f"CPU kernels leave no accumulators of {signature.accumulate}"
             yield Violation("cpu-accumulate", message, "use accumulate none: they write dq, dk and dv")
 
     def fallback_schedule(self, signature: AttentionBackwardSignature, arch: Arch) -> AttentionBackwardSchedule:

@@ -31,7 +31,7 @@ def preshuffled_alone(signature: GemmSignature) -> Iterator[Violation]:
     """Of families that read B as it lies."""
     if signature.variant == "preshuffle":
         yield Violation(
-            "cpu-preshuffle", "variant preshuffle with a pipeline that reads B as it lies", "use pipeline preshuffle"
+            "cpu-preshuffle", "variant preshuffle with a pipeline that reads B unpacked", "use pipeline preshuffle"
         )
 
 

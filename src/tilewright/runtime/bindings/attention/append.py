@@ -105,14 +105,16 @@ def _rotary(call: Call) -> None:
     cos, sin, fields = call.view(COS), call.view(SIN), call.problem
     if len(cos.shape) != 2 or cos.shape != sin.shape or cos.dtype != sin.dtype:
         message = f"cos is {cos.dtype} of shape {cos.shape} and sin {sin.dtype} of shape {sin.shape}"
-        raise bad("rotary-tables", message, sin.shape, "give two alike: a row for each place, a column for each pair")
+        raise bad(
+            "rotary-tables", message, sin.shape, "give two alike: a row for each position, a column for each pair"
+        )
     if not cos.shape[1]:
         message = f"cos and sin have shape {cos.shape}: no pair is rotated"
         raise bad("rotary-tables", message, cos.shape, "give a column for each pair, or leave rotary out")
     for view in (cos, sin):
         unit_rows(view)
     if cos.shape[0] > 1 and cos.strides[0] != sin.strides[0]:
-        message = f"rows of cos lie {cos.strides[0]} apart and those of sin {sin.strides[0]}"
+        message = f"the row stride of cos is {cos.strides[0]} and that of sin {sin.strides[0]}"
         loose = sin if sin.strides[0] != sin.shape[1] else cos
         raise copy_needed(loose.what, message, rule="rotary-tables", value=loose.strides)
     if cos.dtype not in ("fp32", fields["dtype_q"]):
@@ -130,7 +132,7 @@ def _demand_room(call: Call) -> None:
         raise bad("rows-fit", message, rows, "give a larger cache or fewer rows, or seqlens_new")
     if call.a.rotary != "none" and rows > call.layout["rotary"][0]:
         message = f"k has {rows} new rows, and cos and sin {call.layout['rotary'][0]}"
-        raise bad("rotary-tables", message, rows, "give a row for each place of a sequence")
+        raise bad("rotary-tables", message, rows, "give a row for each position of a sequence")
 
 
 def _rotated_q(call: Call, lie: dict[str, Rows]) -> tuple[Result, ...]:

@@ -65,7 +65,7 @@ def demand_window(window: Any) -> None:
         raise bad("window", f"window is {shown(window)}", shown(window),
                   "give (left, right), or (left, right, 'bottom_right')")  # fmt: skip
     if len(window) == 3 and not (isinstance(window[2], str) and window[2] in ("top_left", "bottom_right")):
-        raise bad("window", f"window is {shown(window)}: its third element says where it lies", shown(window[2]),
+        raise bad("window", f"window is {shown(window)}: its third element says how it is aligned", shown(window[2]),
                   "give (left, right), or (left, right, 'top_left' or 'bottom_right')")  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def window_of(causal: Any, window: Any) -> tuple[str, tuple[int, int]]:
         if len(window) == 3:
             lies = window[2]
             if isinstance(causal, str) and causal != lies:
-                message = f"causal is {causal!r} and window lies {lies!r}"
+                message = f"causal is {causal!r} and the window is {lies!r}"
                 raise bad("window", message, lies, "leave one of the two out, or say the same")
             align = lies
     if causal is not False:
@@ -195,7 +195,7 @@ def layouts(layout: Any, kv_layout: Any, block_table: Any) -> tuple[str, str]:
     if block_table is not None:
         return layout, known_layout(kv_layout, PAGE_LAYOUTS)
     if isinstance(kv_layout, str) and kv_layout.lower() in PAGE_LAYOUTS:
-        message = f"kv_layout is {shown(kv_layout)}, which is how pages lie, and there is no block_table"
+        message = f"kv_layout is {shown(kv_layout)}, which is a layout of pages, and there is no block_table"
         raise bad("layout-name", message, kv_layout, f"give block_table, or use {' or '.join(LAYOUTS)}")
     return layout, known_layout(layout if isinstance(kv_layout, str) and not kv_layout else kv_layout, LAYOUTS)
 

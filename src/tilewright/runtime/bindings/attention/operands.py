@@ -138,7 +138,7 @@ def page_shape(view: View, name: str, layout: str) -> Rows:
     if 0 not in view.shape and any(
         count > 1 and mine != step for count, mine, step in zip(view.shape[2:], view.strides[2:], dense, strict=True)
     ):
-        message = f"a page of {view.what} does not lie side by side: its strides are {view.strides}"
+        message = f"a page of {view.what} is not contiguous: its strides are {view.strides}"
         raise copy_needed(view.what, message, rule="array-strides", value=view.strides)
     head = _plain(heads, view.strides[1], slots * size)
     strides = (_plain(pages, view.strides[0], head * heads), 0, head)

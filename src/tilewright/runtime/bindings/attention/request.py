@@ -245,7 +245,7 @@ def _pages(call: Call, lie: dict[str, Rows]) -> None:
     k, v, table_view = call.view(K), call.view(V), call.view(BLOCK_TABLE)
     if call.views[CU_SEQLENS_K] is not None:
         raise bad(
-            "page-starts", "cu_seqlens_k is given, and keys lie in pages", "cu_seqlens_k", "leave cu_seqlens_k out"
+            "page-starts", "cu_seqlens_k is given, and keys are in pages", "cu_seqlens_k", "leave cu_seqlens_k out"
         )
     lie["k"], lie["v"] = (page_shape(view, name, a.kv_layout) for name, view in (("k", k), ("v", v)))
     fields["pages"] = "vectorised" if a.kv_layout == "vectorised" else "strided"

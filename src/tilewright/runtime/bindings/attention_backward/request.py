@@ -63,8 +63,8 @@ def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Reques
     _demand_floats(by_name)
     for name in a.more_gradients:
         if by_name[_NEEDS[name]] is None:
-            message = f"{name} is asked for, and {_NEEDS[name]} is not given"
-            raise bad("gradient-of", message, name, f"give {_NEEDS[name]}, or do not ask for {name}")
+            message = f"{name} is requested, and {_NEEDS[name]} is not given"
+            raise bad("gradient-of", message, name, f"give {_NEEDS[name]}, or do not request {name}")
     lie = forward.described(call)
     fields = {name: call.problem[name] for name in _SHARED if name in call.problem}
     shared = ("mask", "bias", "alibi", "seeded", "scaled")

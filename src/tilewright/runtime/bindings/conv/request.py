@@ -95,7 +95,7 @@ def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Reques
     request = dense.with_ds(dense.stage(joined_patches(problem)), ds, for_gpu=not on_host)
     for d in call.ds:
         if min(d.strides) < 0 and not on_host:  # only the host copies such memory
-            raise copy_needed(d.what, f"{d.what} lies backwards in memory", rule="array-strides", value=d.strides)
+            raise copy_needed(d.what, f"{d.what} has negative strides", rule="array-strides", value=d.strides)
     return Request(OP, (request,), (_result(call, problem),))
 
 

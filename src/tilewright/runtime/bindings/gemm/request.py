@@ -162,7 +162,7 @@ def _read(views: Sequence[Any], attributes: Attributes, target: str) -> _Call:
         attributes = attributes._replace(math="")
     if not isinstance(attributes.math, str) or attributes.math not in ("", *MATHS):
         raise UnknownNameError(
-            f"{shown(attributes.math)} is not a way to multiply",
+            f"{shown(attributes.math)} is not a math mode",
             rule="math-name",
             value=shown(attributes.math),
             remedy="use math='tf32', or none",

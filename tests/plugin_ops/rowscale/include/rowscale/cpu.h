@@ -12,7 +12,7 @@ namespace tw {
 // Config: T, activation, unroll (0: plain loops), rows a task, edge.
 template <class Config> struct Rowscale : PlainKernel {
   using T = typename Config::T;
-  static constexpr int64_t turn = Config::unroll * lanes;
+  static constexpr int64_t step = Config::unroll * lanes;
   static constexpr int64_t smallest_share = 1 << 14;  // elements below which no other thread is woken
 
   static TW_INLINE vf one(vf x, vf factor) { return activate<Config::activation>(x * factor); }
@@ -25,7 +25,7 @@ template <class Config> struct Rowscale : PlainKernel {
     if constexpr (Config::unroll == 0) {
       for (; j < x.columns; ++j) from_float(one(splat(to_float(from[j])), factor)[0], to + j);
     } else {
-      for (; j + turn <= x.columns; j += turn) {
+      for (; j + step <= x.columns; j += step) {
 #pragma GCC unroll 8
         for (int u = 0; u < Config::unroll; ++u)
           store_from_float(to + j + u * lanes, one(load_as_float(from + j + u * lanes), factor));
@@ -38,7 +38,7 @@ template <class Config> struct Rowscale : PlainKernel {
   }
 
   static int check(const void *args, char *why, size_t bytes) {
-    return rowscale_check(args, Config::edge ? 1 : turn, why, bytes);
+    return rowscale_check(args, Config::edge ? 1 : step, why, bytes);
   }
   static int64_t workspace(const void *, int64_t) { return 0; }
   static int launch(const void *args, void *, void *stream) {

@@ -91,7 +91,7 @@ def _violations(signature: AttentionBackwardSignature, schedule: MmaSchedule, ar
     if s.dtype not in INPUTS:
         yield Violation("nv-inputs", f"{h.pipeline} of {s.dtype}", f"use {' or '.join(INPUTS)}, or the loops pipeline")
     if s.accumulate != "none":
-        message = f"{h.pipeline} leaves no sums of {s.accumulate} behind"
+        message = f"{h.pipeline} leaves no accumulators of {s.accumulate}"
         yield Violation("nv-accumulate", message, "use accumulate none")
     if max(s.head_dim, s.head_dim_v) > MOST_HEAD:
         message = f"{h.pipeline} with heads of {s.head_dim} and {s.head_dim_v}"
@@ -110,7 +110,7 @@ def _tile_rules(s: AttentionBackwardSignature, h: MmaSchedule, arch: Arch) -> It
         yield Violation("nv-columns", message, "use a smaller warps_n")
     allowed = min(MOST_REGISTERS, ALL_REGISTERS // h.threads)
     if registers(s, h) > allowed:
-        message = f"sums and scores take {registers(s, h)} of {allowed} registers"
+        message = f"accumulators and scores take {registers(s, h)} of {allowed} registers"
         yield Violation("nv-registers", message, "use a larger warps_n, or a smaller tile")
     taken, available = shared_bytes(s, h), arch.scratch_bytes - BLOCK_SHARED
     if taken > available:

@@ -136,7 +136,7 @@ def _violations(signature: AttentionBackwardSignature, schedule: WsSchedule, arc
         message = f"{h.pipeline} with the gradient of {'slopes' if s.dalibi else 'a bias added to capped scores'}"
         yield Violation("nv-features", message, "use the mma pipeline")
     if s.accumulate not in SUMS:
-        message = f"{h.pipeline} leaves sums of dq behind, or of all, not of {s.accumulate}"
+        message = f"{h.pipeline} leaves accumulators of dq, or of all, not of {s.accumulate}"
         yield Violation("nv-accumulate", message, f"use accumulate {' or '.join(SUMS)}, {other}")
     if max(s.head_dim, s.head_dim_v) > MOST_WGMMA_HEAD:
         message = f"{h.pipeline} with heads of {s.head_dim} and {s.head_dim_v}"
@@ -163,7 +163,7 @@ def _tile_rules(s: AttentionBackwardSignature, h: WsSchedule, arch: Arch) -> Ite
         message = f"tile_m {h.tile_m} and {h.ds_stages} stages of ds with heads over {WGMMA_HEADS[-1]}"
         yield Violation("nv-wide", message, "use a multiple of 32, and ds_stages 2")
     if registers(s, h) > REGISTERS:
-        message = f"sums, scores and weights take {registers(s, h)} of {REGISTERS} registers"
+        message = f"accumulators, scores and weights take {registers(s, h)} of {REGISTERS} registers"
         yield Violation("nv-registers", message, "use a smaller tile_m, or overlap none")
     taken, available = shared_bytes(s, h), arch.scratch_bytes
     if taken > available:
