@@ -147,9 +147,7 @@ def numbers(bits: Any, dtype: str) -> Any:
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
-def fill(
-    args: Any, p: ConvProblem, memory: tuple[Far, Far], strides: list[tuple[int, ...]], w_bits: Any
-) -> None:
+def fill(args: Any, p: ConvProblem, memory: tuple[Far, Far], strides: list[tuple[int, ...]], w_bits: Any) -> None:
     """As the runtime does, with two spatial axes behind one of a single pixel."""
     size = DTYPES[p.dtype].bytes
     args.batch, args.groups, args.channels, args.filters = p.batch, 1, CHANNELS, FILTERS
