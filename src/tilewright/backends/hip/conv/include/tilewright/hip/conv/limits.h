@@ -145,7 +145,7 @@ inline int64_t images_at_once(int64_t batch, Wide one, Wide apart, Wide pixels) 
   most = most < by_rows ? most : by_rows;
   return most < batch ? int64_t(most) : batch;
 }
-// backward_weight reads x and y by images, and its k are their pixels.  The parts of k of all launches are added at the
+// backward_weight reads x and y by images, and its k are their pixels.  The splits of k of all launches are added at the
 // end, so only kernels that split k go so.
 struct ReadByImages {
   Wide one, apart;
