@@ -69,7 +69,7 @@ def convolved(x: Any, w: Any, stride: int, before: int, out: int) -> Any:
 def prove(kernel: Kernel, seed: int, session: Any, rows_apart: bool) -> str:
     """What is wrong with a result in such memory; empty where it is right."""
     s, rng = kernel.spec.signature, np.random.default_rng(seed)
-    size, data = DTYPES[s.dtype].bytes, s.variant == "backward_data"
+    size, data, weight = DTYPES[s.dtype].bytes, s.variant == "backward_data", s.variant == "backward_weight"
     batch, stride, before = (1, 2, 1) if rows_apart else (5, 1, 1)
     p = ConvProblem(
         batch, CHANNELS, FILTERS, (SIZE, SIZE), (3, 3), stride=(stride, stride), before=(before, before),
@@ -77,13 +77,19 @@ def prove(kernel: Kernel, seed: int, session: Any, rows_apart: bool) -> str:
     )  # fmt: skip
     out = p.out[-1]
     shape_x, shape_y = (batch, SIZE, SIZE, CHANNELS), (batch, out, out, FILTERS)
-    x, y = (Far(shape, strides_of(shape, rows_apart, size)) for shape in (shape_x, shape_y))
+    strides = [strides_of(shape, rows_apart, size) for shape in (shape_x, shape_y)]
+    if weight:  # dense images of the result: such gradients are read evenly
+        strides[1] = (out * strides[1][1], *strides[1][1:])
+    x, y = (Far(shape, each) for shape, each in zip((shape_x, shape_y), strides, strict=True))
     w_bits, w = small_numbers(rng, (FILTERS, 3, 3, CHANNELS), s.dtype)
     gathered, shape = (y, shape_y) if data else (x, shape_x)
     bits, read = small_numbers(rng, shape, s.dtype)
     gathered.view[...] = bits
+    y_bits, dy = small_numbers(rng, shape_y, s.dtype)
+    if weight:
+        y.view[...], w_bits[...] = y_bits, 0
     args = ConvArgs()
-    fill(args, p, (x, y), w_bits, rows_apart)
+    fill(args, p, (x, y), strides, w_bits)
     refusal = kernel.refusal(args)
     if refusal:
         return f"refused: {refusal}"
@@ -94,8 +100,13 @@ def prove(kernel: Kernel, seed: int, session: Any, rows_apart: bool) -> str:
     if status:
         return f"launch answered {status}"
     launches = len(session.launches) - before_it
-    wanted = turned(read, w, stride, before) if data else convolved(read, w, stride, before, out)
-    found = numbers((x if data else y).view, s.dtype)
+    if weight:
+        wanted = summed(read, dy, stride, before)
+    else:
+        wanted = turned(read, w, stride, before) if data else convolved(read, w, stride, before, out)
+    found = numbers(w_bits if weight else (x if data else y).view, s.dtype)
+    if weight and s.dtype == "bf16":
+        wanted = numbers(rounded(wanted), s.dtype)
     if launches < 2:
         return f"{launches} launch of what spans more than 2 GiB"
     return "" if np.array_equal(found, wanted) else f"{(found != wanted).sum()} of {wanted.size} elements differ"
@@ -112,6 +123,23 @@ def turned(dy: Any, w: Any, stride: int, before: int) -> Any:
     return dx[:, before : before + SIZE, before : before + SIZE]
 
 
+def summed(x: Any, dy: Any, stride: int, before: int) -> Any:
+    """backward_weight, in float64."""
+    around, out = np.pad(x, ((0, 0), (before, before + 8), (before, before + 8), (0, 0))), dy.shape[1]
+    dw = np.zeros((FILTERS, 3, 3, CHANNELS))
+    for r in range(3):
+        for c in range(3):
+            seen = around[:, r : r + out * stride : stride, c : c + out * stride : stride][:, :out, :out]
+            dw[:, r, c] = np.einsum("nhwc,nhwk->kc", seen, dy)
+    return dw
+
+
+def rounded(values: Any) -> Any:
+    """Bits of bf16, to the nearest, ties to even."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
 def numbers(bits: Any, dtype: str) -> Any:
     bits = np.ascontiguousarray(bits)
     if dtype == "fp16":
@@ -119,7 +147,7 @@ def numbers(bits: Any, dtype: str) -> Any:
     return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
-def fill(args: Any, p: ConvProblem, memory: tuple[Far, Far], w_bits: Any, rows_apart: bool) -> None:
+def fill(args: Any, p: ConvProblem, memory: tuple[Far, Far], strides: list[tuple[int, ...]], w_bits: Any) -> None:
     """As the runtime does, with two spatial axes behind one of a single pixel."""
     size = DTYPES[p.dtype].bytes
     args.batch, args.groups, args.channels, args.filters = p.batch, 1, CHANNELS, FILTERS
@@ -129,8 +157,8 @@ def fill(args: Any, p: ConvProblem, memory: tuple[Far, Far], w_bits: Any, rows_a
         args.stride[axis], args.dilation[axis] = (1, 1) if axis == 0 else (p.stride[-1], 1)
         args.before[axis] = 0 if axis == 0 else p.before[-1]
         args.out[axis] = 1 if axis == 0 else p.out[-1]
-    for name, far in zip("xy", memory, strict=True):
-        image, row, pixel, _ = (one // size for one in strides_of(far.view.shape, rows_apart, size))
+    for name, far, each in zip("xy", memory, strides, strict=True):
+        image, row, pixel, _ = (one // size for one in each)
         setattr(args, name, far.address)
         getattr(args, f"{name}_strides")[:] = (image, 0, row, pixel, 1)
     args.w = w_bits.ctypes.data

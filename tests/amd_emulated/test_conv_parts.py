@@ -82,6 +82,16 @@ def test_infinities_spread_among_merged_groups_and_no_further() -> None:
     assert np.array_equal(found, wanted)
 
 
+def test_infinities_spread_among_as_many_groups_as_are_left() -> None:
+    g, half = Geometry(1, 3, 2, 3, (4, 4), (1, 1), (4, 4), (1, 1), (1, 1), (0, 0)), FORMATS["fp16"]
+    x = draw(np.random.default_rng(17), g.shapes["x"], half, "ordinary")
+    x[0, 1, 2, 5] = 0x7C00  # a channel of the third group: of two merged it is alone, four are all there are
+    for merged, first in ((2, 6), (4, 0)):
+        wanted = np.zeros(g.shapes["y"], bool)
+        wanted[0, 1, 2, first:] = True
+        assert np.array_equal(spread(g, "forward", x, half, merged), wanted)
+
+
 def test_results_are_judged_element_by_element() -> None:
     g, half, single = ODD, FORMATS["fp16"], FORMATS["fp32"]
     rng = np.random.default_rng(7)

@@ -187,7 +187,8 @@ def test_wide_fragments_of_two_waves_in_turn_are_refused_on_gfx950() -> None:
 
 @pytest.mark.parametrize("arch", GPUS)
 def test_images_over_2_gib_go_in_several_launches(arch: str) -> None:
-    """Images of a batch, and forward rows of one image; of what is left only the weights' gradient is loops'."""
-    for variant, batch, side in (("forward", 64, 512), ("backward_data", 64, 512), ("forward", 1, 4096)):  # 3 GiB
+    """Images of a batch, and forward rows of one image; gradients of one such image are left to the loops."""
+    served = (("forward", 64, 512), ("backward_data", 64, 512), ("backward_weight", 64, 512), ("forward", 1, 4096))
+    for variant, batch, side in served:  # 3 GiB
         big = layer(96, 64, dtype="bf16", variant=variant, batch=batch, size=(side, side))
         assert tw.Registry(arch).select(big).spec.schedule.pipeline not in ("loops", "fma")

@@ -139,8 +139,10 @@ def spread(g: Geometry, variant: str, first: Array, of: Format, merged: int) -> 
     odd = (~np.isfinite(decode(first, of))).astype(np.float64)
     if merged == 1 or not odd.any():
         return False
-    blocks = odd.reshape(*odd.shape[:-1], g.groups // merged, -1)
-    everywhere = np.broadcast_to(blocks.max(-1, keepdims=True), blocks.shape).reshape(odd.shape)
+    every, missing = odd.shape[-1], -g.groups % merged * (odd.shape[-1] // g.groups)
+    whole = np.pad(odd, [(0, 0)] * (odd.ndim - 1) + [(0, missing)])  # copies have groups of zeros behind the last
+    blocks = whole.reshape(*odd.shape[:-1], -1, merged * (every // g.groups))
+    everywhere = np.broadcast_to(blocks.max(-1, keepdims=True), blocks.shape).reshape(whole.shape)[..., :every]
     return np.asarray(WALKS[variant](g, everywhere, np.ones(g.shapes["w"])) > 0)
 
 

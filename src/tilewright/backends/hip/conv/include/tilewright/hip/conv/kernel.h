@@ -137,10 +137,35 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     const int64_t needed = splits ? ceil_div(depth(x), turns(depth(x)) * Config::tile_k) : 1;
     return needed < 1 ? 1 : needed;
   }
-  // Bytes of all splits of one group; rows are whole accesses of any width.
-  static int64_t slices(const tw_conv_args &x) { return parts(x) * rows(x) * up(columns(x), 16) * 4; }
+  static tw_conv_args of_images(const tw_conv_args &x, int64_t count) {
+    tw_conv_args made = x;
+    made.batch = count;
+    return made;
+  }
+  // Images of one launch of backward_weight, as limits.h counts them; all of them where that is one, or where none is.
+  static int64_t summed_images(const tw_conv_args &x) {
+    if (!weight || !splits || x.batch < 2) return x.batch;
+    const auto of = [](double span, int64_t apart) {
+      return selection::hip_conv::ReadByImages{selection::Wide(span * sizeof(T)),
+                                               selection::Wide(apart) * int64_t(sizeof(T))};
+    };
+    const int64_t images =
+        selection::hip_conv::images_at_once(x.batch, of(span(x.x_strides, 1, x.size, x.channels), x.x_strides[0]),
+                                            of(span(x.y_strides, 1, x.out, x.filters), x.y_strides[0]), pixels(x.out));
+    return images > 0 ? images : x.batch;
+  }
+  // Of every launch.
+  static int64_t all_parts(const tw_conv_args &x) {
+    const int64_t images = summed_images(x);
+    if (images >= x.batch) return parts(x);
+    const int64_t rest = x.batch % images;
+    return x.batch / images * parts(of_images(x, images)) + (rest ? parts(of_images(x, rest)) : 0);
+  }
+  // Elements of one split of a group; rows are whole accesses of any width.
+  static int64_t slice(const tw_conv_args &x) { return rows(x) * up(columns(x), 16); }
+  static int64_t slices(const tw_conv_args &x) { return all_parts(x) * slice(x) * 4; }
   static int64_t at_once(const tw_conv_args &x) {
-    int64_t most = splits ? most_slices / slices(x) : x.groups;
+    int64_t most = !splits ? x.groups : summed_images(x) < x.batch ? 1 : most_slices / slices(x);
     if (most > x.groups) most = x.groups;
     return most < 1 ? 1 : most;
   }
@@ -232,17 +257,20 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     const hipError_t error = hipLaunchKernel(kernel, grid, dim3(threads), args, 0, stream);
     return error == hipSuccess ? int(TW_OK) : TW_DEVICE | int(error) << 8;
   }
-  // Some groups; `grid` has their tiles, and what else there is.
-  static int run(Launched &one, dim3 grid, hipStream_t stream) {
+  // Some groups; `grid` has their tiles, and what else there is.  Splits of k are added where no launch follows with more.
+  static int run(Launched &one, dim3 grid, hipStream_t stream, bool last = true) {
     const int variant = variant_of<Config>(one.classes[0].turns);
     const void *kernel = chosen(variant, std::make_integer_sequence<int, variants<Config>>());
-    if (int status = start(kernel, grid, Config::threads, one, stream); status != TW_OK || !splits) return status;
+    const int status = start(kernel, grid, Config::threads, one, stream);
+    return status != TW_OK || !splits || !last ? status : add_parts(one, grid.y, stream);
+  }
+  static int add_parts(Launched &one, int64_t groups, hipStream_t stream) {
     if constexpr (splits) {
       const int64_t pieces = ceil_div(one.n, width);
       one.finish_across = 1;
       while (one.finish_across < finish_threads && one.finish_across < pieces) one.finish_across *= 2;
       const int64_t rows = ceil_div(one.m, finish_threads / one.finish_across);
-      const dim3 all(ceil_div(pieces, one.finish_across), rows < most_blocks ? rows : most_blocks, grid.y);
+      const dim3 all(ceil_div(pieces, one.finish_across), rows < most_blocks ? rows : most_blocks, groups);
       return start(reinterpret_cast<const void *>(&conv_finish<Config>), all, finish_threads, one, stream);
     }
     return TW_OK;
@@ -276,8 +304,8 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     const int code = check(args, nullptr, 0);
     return code ? code : launch_checked(*static_cast<const tw_conv_args *>(args), workspace, stream);
   }
-  // What is gathered may span more than 32-bit offsets reach: images then go in several launches, and forward also rows
-  // of one image.  Both as limits.h counts them.
+  // What is gathered may span more than 32-bit offsets reach: images then go in several launches (of backward_weight where
+  // k is split), and forward also rows of one image.  Both as limits.h counts them.
   static tw_conv_args advanced(const tw_conv_args &x, int stride, int64_t read_by, int64_t written_by) {
     tw_conv_args made = x;
     const int64_t of_x = forward ? read_by : written_by, of_y = forward ? written_by : read_by;
@@ -292,7 +320,10 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     const tw_conv_args x = merged(args);
     if (nothing_written<Config>(x)) return TW_OK;
     if (splits && !workspace) return TW_BAD_ARGS;
-    if constexpr (weight) return launch_slice(x, workspace, stream);
+    if constexpr (weight) {
+      const int64_t images = summed_images(x);
+      return images < x.batch ? launch_sums(x, images, workspace, stream) : launch_slice(x, workspace, stream);
+    }
     const double one = span(read(x), 1, read_size(x), read_channels(x)) * sizeof(T);
     const auto image = selection::Wide(one), apart = selection::Wide(read(x)[0]) * int64_t(sizeof(T));
     const int64_t images = selection::hip_conv::images_at_once(x.batch, image, apart, pixels(data ? x.size : x.out));
@@ -302,6 +333,25 @@ template <class Config, class Limits> struct Conv : PlainKernel {
       if (int status = launch_slice(some, workspace, stream); status != TW_OK) return status;
     }
     return images > 0 ? int(TW_OK) : launch_rows(x, image, workspace, stream);
+  }
+  // Some images at a time of one group of backward_weight; splits of k of all launches lie one behind the other.
+  static int launch_sums(const tw_conv_args &x, int64_t images, void *workspace, void *stream) {
+    const auto on = static_cast<hipStream_t>(stream);
+    for (int64_t z = 0; z < x.groups; ++z) {
+      Launched one{};
+      int64_t held = 0;
+      for (int64_t first = 0; first < x.batch; first += images) {
+        const int64_t count = x.batch - first < images ? x.batch - first : images;
+        const tw_conv_args some = of_images(advanced(x, 0, first, first), count);
+        one = from_group(launch_of(some, static_cast<float *>(workspace) + held * slice(x)), z);
+        one.classes[0] = all_pixels(some);
+        if (int status = run(one, dim3(tiles(one.m, one.n), 1, one.parts), on, false); status != TW_OK) return status;
+        held += one.parts;
+      }
+      one.accum = workspace, one.parts = int(held);
+      if (int status = add_parts(one, 1, on); status != TW_OK) return status;
+    }
+    return TW_OK;
   }
   // Every image alone, some rows of its result at a time.  Rows of the image that these read may be outside of it: one is
   // left then, which none of them reads.
@@ -325,6 +375,13 @@ template <class Config, class Limits> struct Conv : PlainKernel {
       }
     return TW_OK;
   }
+  static Launched from_group(const Launched &all, int64_t z) {
+    Launched one = all;
+    one.a = moved<T>(all.a, z * all.a_group), one.b = moved<T>(all.b, z * all.b_group);
+    one.e = static_cast<C *>(all.e) + z * all.e_group;
+    for (int t = 0; t < Config::num_d; ++t) one.d[t] = moved<D>(all.d[t], z * all.d_group[t]);
+    return one;
+  }
   static int launch_slice(const tw_conv_args &x, void *workspace, void *stream) {
     const auto on = static_cast<hipStream_t>(stream);
     Launched all = launch_of(x, workspace);
@@ -332,10 +389,7 @@ template <class Config, class Limits> struct Conv : PlainKernel {
     all.classes[0] = all_pixels(x);
     const int64_t step = at_once(x);
     for (int64_t z = 0; z < x.groups; z += step) {
-      Launched one = all;
-      one.a = moved<T>(all.a, z * all.a_group), one.b = moved<T>(all.b, z * all.b_group);
-      one.e = static_cast<C *>(all.e) + z * all.e_group;
-      for (int t = 0; t < Config::num_d; ++t) one.d[t] = moved<D>(all.d[t], z * all.d_group[t]);
+      Launched one = from_group(all, z);
       const dim3 grid(tiles(one.m, one.n), x.groups - z < step ? x.groups - z : step, one.parts);
       if (int status = run(one, grid, on); status != TW_OK) return status;
     }

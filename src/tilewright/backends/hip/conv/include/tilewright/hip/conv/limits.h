@@ -145,6 +145,14 @@ inline int64_t images_at_once(int64_t batch, Wide one, Wide apart, Wide pixels) 
   most = most < by_rows ? most : by_rows;
   return most < batch ? int64_t(most) : batch;
 }
+// backward_weight reads x and y by images, and its k are their pixels.  The splits of k of all launches are added at the
+// end, so only kernels that split k go so.
+struct ReadByImages {
+  Wide one, apart;
+};
+inline int64_t images_at_once(int64_t batch, const ReadByImages &x, const ReadByImages &y, Wide pixels) {
+  return smaller(images_at_once(batch, x.one, x.apart, pixels), images_at_once(batch, y.one, y.apart, pixels));
+}
 // Of an axis of the result, whose rows read `stride` further each at `taps` rows of the image from its first to its last
 // tap: `inner` bytes are spanned by one row, `apart` from row to row.
 inline int64_t rows_at_once(int64_t rows, int64_t stride, int64_t taps, Wide inner, Wide apart) {
@@ -163,7 +171,14 @@ template <class Out> int sliced_axis(const Out &out) {
 // The convolution of one launch, the largest of all; itself where there is but one.
 inline ConvProblem of_one_launch(const Tiles &t, const Conv &c) {
   ConvProblem p = c.p;
-  if (p.variant == backward_weight) return p;
+  if (p.variant == backward_weight) {
+    const Strides x = x_strides(c), y = y_strides(c);
+    const ReadByImages of_x{span(x, 1, c.size, c.group_channels, p.size), Wide(x.image) * p.size},
+        of_y{span(y, 1, c.out, c.group_filters, p.size), Wide(y.image) * p.size};
+    const int64_t images = t.split_k > 1 ? images_at_once(p.batch, of_x, of_y, c.out.product()) : 0;
+    if (images > 0) p.batch = images;
+    return p;
+  }
   const bool ahead = p.variant == forward;
   const Strides s = ahead ? x_strides(c) : y_strides(c);
   const Sizes &read = ahead ? c.size : c.out;
