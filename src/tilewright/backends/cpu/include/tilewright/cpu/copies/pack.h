@@ -37,6 +37,9 @@ __attribute__((noinline)) vu words_across_edge(const T *p, int64_t ld, int64_t c
 
 // lanes words along k starting at p, of which `count` k elements exist.
 template <class Dot, class T> TW_INLINE vu words_along(const T *p, int64_t count) {
+#if defined(__AVX512BW__)
+  if constexpr (Dot::step * sizeof(T) == 4) return load_bytes(p, count * int64_t(sizeof(T)));
+#endif
   return count >= lanes * Dot::step ? Dot::along_k(p) : words_along_edge<Dot>(p, count);
 }
 

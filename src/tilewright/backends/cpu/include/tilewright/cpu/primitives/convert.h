@@ -155,10 +155,14 @@ template <class T> TW_INLINE void store_from_float(T *p, vf x, int64_t count) {
 // as many of them, but rounding takes more operations: there a loop over a scratch block is shorter.
 template <class T> constexpr bool rounds_in_registers = (same<T, bf16>::value || same<T, fp16>::value) && lanes == 16;
 
+// Whether the last columns of a register block are stored as the others are, with a mask.
+constexpr bool masks_columns = lanes == 16;
+
 // A vector of accumulators as they are, or rounded, of which `count` exist.
-template <class V> TW_INLINE void put_sums(uint32_t *to, V sums, int64_t) { store_u(to, vu(sums)); }
 template <class T, class V> TW_INLINE void put_sums(T *to, V sums, int64_t count) {
-  if (count > 0) store_from_float(to, vf(sums), count);
+  if (count <= 0) return;
+  if constexpr (same<T, uint32_t>::value) store_words(to, vu(sums), count);
+  else store_from_float(to, vf(sums), count);
 }
 
 }  // namespace tw

@@ -7,7 +7,7 @@ namespace tw {
 // out = accumulators, or out = from + accumulators.  `a` is packed rows of words, Stride apart (known to the compiler, so
 // that every row is one pointer and an offset); `b` is a packed panel.
 // `start` is what the accumulators start from (only for dot products with an offset).
-// Where To is no word, results are rounded to it, and only `columns` of them exist.
+// Where To is no word, results are rounded to it.  Of the last vector's columns some may not exist.
 template <class Dot, int MR, int Stride, int Vectors, int Unroll, int Prefetch, bool Accumulate, class To = uint32_t>
 __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__restrict a,
                                               const uint32_t *__restrict b, [[maybe_unused]] const int32_t *start,
@@ -57,7 +57,7 @@ __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__
       vu sums = vu(accum[i][v]);
       if constexpr (Accumulate && same<Sum, vf>::value) sums = vu(load_f(from + i * ld_from + v * lanes) + vf(sums));
       else if constexpr (Accumulate) sums = load_u(from + i * ld_from + v * lanes) + sums;
-      put_sums(to, sums, columns_out - v * lanes);
+      put_sums(to, sums, v + 1 < Vectors ? lanes : columns_out - v * lanes);
     }
 }
 

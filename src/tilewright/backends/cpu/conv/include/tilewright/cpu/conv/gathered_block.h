@@ -49,7 +49,10 @@ __attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const
 #pragma GCC unroll 32
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) put_sums(out + i * ld_out + v * lanes, accum[i][v], columns_out - v * lanes);
+    for (int v = 0; v < Vectors; ++v) {
+      if constexpr (same<To, uint32_t>::value) store_u(out + i * ld_out + v * lanes, vu(accum[i][v]));
+      else put_sums(out + i * ld_out + v * lanes, accum[i][v], columns_out - v * lanes);
+    }
 }
 
 }  // namespace tw

@@ -64,7 +64,8 @@ template <class Config> struct GemmDirect {
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) put_sums(out + i * ldo + v * lanes, accum[i][v], columns_out - v * lanes);
+      for (int v = 0; v < Vectors; ++v) 
+        put_sums(out + i * ldo + v * lanes, accum[i][v], v + 1 < Vectors ? lanes : columns_out - v * lanes);
   }
 
   // All rows of a column panel: whole register blocks, then halves of them for what is left.
@@ -72,9 +73,9 @@ template <class Config> struct GemmDirect {
   static TW_INLINE void panel(const tw_gemm_args &x, int64_t z, int64_t i, int64_t m1, int64_t j, int64_t columns,
                               const uint32_t *a, int64_t a_stride, const B *b, int64_t ldb, uint32_t *scratch) {
     for (; i + Rows <= m1; i += Rows, a += Rows * a_stride) {
-      if (columns >= Vectors * lanes && End::plain(x)) {
+      if ((masks_columns || columns >= Vectors * lanes) && End::plain(x)) {
         auto *e = reinterpret_cast<uint32_t *>(End::row(x, z, i, j).e);
-        block<Rows, Vectors>(x.k, a, a_stride, b, ldb, e, x.e_stride);
+        block<Rows, Vectors>(x.k, a, a_stride, b, ldb, e, x.e_stride, columns);
         continue;
       }
       if constexpr (End::may_round && Rows == MR)

@@ -138,10 +138,12 @@ template <class Config, bool Prepacked> struct GemmPacked {
                                                    int64_t rows, int64_t columns) {
     const uint32_t *from = t.first ? nullptr : kept;
     if (!t.last) return run<Vectors>(groups, a, b, start, from, kept, NR);
-    if (t.whole && rows >= MR && columns >= Vectors * lanes)
-      return run<Vectors>(groups, a, b, start, from, reinterpret_cast<uint32_t *>(t.to + i * t.ld_to + j), t.ld_to);
+    const bool stored = rows >= MR && columns > (Vectors - 1) * lanes;  // from registers
+    if (t.whole && stored && (masks_columns || columns >= Vectors * lanes))
+      return run<Vectors>(groups, a, b, start, from, reinterpret_cast<uint32_t *>(t.to + i * t.ld_to + j), t.ld_to,
+                          columns);
     if constexpr (End::may_round)
-      if (t.rounded && rows >= MR)
+      if (t.rounded && stored)
         return run<Vectors>(groups, a, b, start, from, End::row(*t.x, t.z, i, j).e, t.x->e_stride, columns);
     run<Vectors>(groups, a, b, start, from, t.scratch, NR);
     for (int64_t r = 0; r < rows; ++r) {
