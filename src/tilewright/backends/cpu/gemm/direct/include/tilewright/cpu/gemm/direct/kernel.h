@@ -64,7 +64,7 @@ template <class Config> struct GemmDirect {
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) 
+      for (int v = 0; v < Vectors; ++v)
         put_sums(out + i * ldo + v * lanes, accum[i][v], v + 1 < Vectors ? lanes : columns_out - v * lanes);
   }
 

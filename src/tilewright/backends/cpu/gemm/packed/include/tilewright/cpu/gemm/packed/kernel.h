@@ -119,9 +119,9 @@ template <class Config, bool Prepacked> struct GemmPacked {
     uint32_t *scratch;  // MR x NR
   };
 
-  template <int Vectors, class To>
-  static TW_INLINE void run(int64_t groups, const uint32_t *a, const uint32_t *b, const int32_t *start,
-                            const uint32_t *from, To *out, int64_t ld_out, int64_t columns = NR) {
+  template <int Vectors, class To> static TW_INLINE void run(int64_t groups, const uint32_t *a, const uint32_t *b,
+                                                             const int32_t *start, const uint32_t *from, To *out,
+                                                             int64_t ld_out, int64_t columns = NR) {
     if (from)
       register_block<D, MR, a_stride, Vectors, Config::unroll, Config::prefetch, true>(groups, a, b, start, from, NR,
                                                                                        out, ld_out, columns);
