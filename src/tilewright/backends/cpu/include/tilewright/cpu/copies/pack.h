@@ -13,6 +13,7 @@ namespace tw {
 // unrolled loop they would cost more compile time than all the rest.
 template <class Dot, class T> __attribute__((noinline)) vu words_along_edge(const T *p, int64_t count) {
   if constexpr (same<T, float>::value) return load_words(p, count);
+  if constexpr (Dot::step * sizeof(T) == 4) return load_bytes(p, count * int64_t(sizeof(T)));
   static_assert(lanes * Dot::step * sizeof(T) <= vector_bytes, "words of a vector come from one vector");
   T part[vector_bytes / sizeof(T)];
   store_u(part, load_bytes(p, count * int64_t(sizeof(T))));
@@ -21,6 +22,12 @@ template <class Dot, class T> __attribute__((noinline)) vu words_along_edge(cons
 template <class Dot, class T>
 __attribute__((noinline)) vu words_across_edge(const T *p, int64_t ld, int64_t count, int64_t depth) {
   if constexpr (same<T, float>::value) return load_words(p, count);
+  if constexpr (sizeof(T) == 2 && Dot::step == 2) {
+    if (count > lanes) count = lanes;
+    vu low = count < lanes ? widen_halves(p, count) : widen_halves(p);
+    if (depth < 2) return low;
+    return low | (count < lanes ? widen_halves(p + ld, count) : widen_halves(p + ld)) << 16;
+  }
   T part[Dot::step * lanes +
          vector_bytes / sizeof(T)];  // each row is written as a whole vector, over the next one's place
   int64_t bytes = (count < lanes ? count : lanes) * int64_t(sizeof(T));
@@ -30,6 +37,9 @@ __attribute__((noinline)) vu words_across_edge(const T *p, int64_t ld, int64_t c
 
 // lanes words along k starting at p, of which `count` k elements exist.
 template <class Dot, class T> TW_INLINE vu words_along(const T *p, int64_t count) {
+#if defined(__AVX512BW__)
+  if constexpr (Dot::step * sizeof(T) == 4) return load_bytes(p, count * int64_t(sizeof(T)));
+#endif
   return count >= lanes * Dot::step ? Dot::along_k(p) : words_along_edge<Dot>(p, count);
 }
 

@@ -20,6 +20,10 @@ template <class Config> struct Finish {
     return same<Sum, C>::value && !fused && x.alpha == 1 && x.beta == 0;
   }
 
+  // The same for results that are narrower: only rounded.
+  static constexpr bool may_round = rounds_in_registers<C> && same<Sum, float>::value && !fused;
+  static TW_INLINE bool only_rounded(const tw_gemm_args &x) { return may_round && x.alpha == 1 && x.beta == 0; }
+
   // Where row i, column j of the batch's matrices begin.
   struct Row {
     const C *c;

@@ -42,8 +42,21 @@ struct DotBf16 {
 #endif
   }
   template <class T> static TW_INLINE vu along_k(const T *p) { return load_u(p); }
+  // A row in each half of a vector, then one shuffle: half the operations of widening both.
   template <class T> static TW_INLINE vu across(const T *p, int64_t ld) {
+#if defined(__AVX512BF16__) && !defined(TW_EMULATE_BF16)
+    static constexpr uint32_t dealt[lanes] = {
+        0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007,
+        0x180008, 0x190009, 0x1a000a, 0x1b000b, 0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f,
+    };
+    vu rows, words;
+    asm("vmovdqu64 %1, %t0" : "=v"(rows) : "m"(*reinterpret_cast<const half_lanes_any *>(p)));
+    asm("vinserti64x4 $1, %1, %0, %0" : "+v"(rows) : "m"(*reinterpret_cast<const half_lanes_any *>(p + ld)));
+    asm("vpermw %1, %2, %0" : "=v"(words) : "v"(rows), "v"(load_u(dealt)));
+    return words;
+#else
     return widen_halves(p) | widen_halves(p + ld) << 16;
+#endif
   }
 };
 #endif

@@ -7,11 +7,12 @@ namespace tw {
 // out = accumulators, or out = from + accumulators.  `a` is packed rows of words, Stride apart (known to the compiler, so
 // that every row is one pointer and an offset); `b` is a packed panel.
 // `start` is what the accumulators start from (only for dot products with an offset).
-template <class Dot, int MR, int Stride, int Vectors, int Unroll, int Prefetch, bool Accumulate>
+// Where To is no word, results are rounded to it.  Of the last vector's columns some may not exist.
+template <class Dot, int MR, int Stride, int Vectors, int Unroll, int Prefetch, bool Accumulate, class To = uint32_t>
 __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__restrict a,
                                               const uint32_t *__restrict b, [[maybe_unused]] const int32_t *start,
                                               [[maybe_unused]] const uint32_t *from, [[maybe_unused]] int64_t ld_from,
-                                              uint32_t *out, int64_t ld_out) {
+                                              To *out, int64_t ld_out, int64_t columns_out = Vectors * lanes) {
   constexpr int width = Vectors * lanes;
   using Sum = typename Dot::Sum;
   Sum accum[MR][Vectors];
@@ -52,10 +53,11 @@ __attribute__((noinline)) void register_block(int64_t groups, const uint32_t *__
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 8
     for (int v = 0; v < Vectors; ++v) {
-      uint32_t *to = out + i * ld_out + v * lanes;
-      if constexpr (!Accumulate) store_u(to, vu(accum[i][v]));
-      else if constexpr (same<Sum, vf>::value) store_f(to, load_f(from + i * ld_from + v * lanes) + vf(accum[i][v]));
-      else store_u(to, load_u(from + i * ld_from + v * lanes) + vu(accum[i][v]));
+      To *to = out + i * ld_out + v * lanes;
+      vu sums = vu(accum[i][v]);
+      if constexpr (Accumulate && same<Sum, vf>::value) sums = vu(load_f(from + i * ld_from + v * lanes) + vf(sums));
+      else if constexpr (Accumulate) sums = load_u(from + i * ld_from + v * lanes) + sums;
+      put_sums(to, sums, v + 1 < Vectors ? lanes : columns_out - v * lanes);
     }
 }
 

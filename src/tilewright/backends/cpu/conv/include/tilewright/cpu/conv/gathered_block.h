@@ -7,10 +7,12 @@ namespace tw {
 typedef uint32_t word_any __attribute__((aligned(1), may_alias));
 
 // Rows x (Vectors * lanes) accumulators over `taps` times `words` words.  Row i of tap t begins at rows[t * Stride + i] + shift.
-template <class Dot, int Rows, int Stride, int Vectors, bool Accumulate>
+// Where To is no word, results are rounded to it, and only `columns_out` of them exist.
+template <class Dot, int Rows, int Stride, int Vectors, bool Accumulate, class To = uint32_t>
 __attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const char *const *rows, int64_t shift,
                                               const uint32_t *__restrict panel, [[maybe_unused]] const int32_t *start,
-                                              [[maybe_unused]] const uint32_t *from, uint32_t *out, int64_t ld_out) {
+                                              [[maybe_unused]] const uint32_t *from, To *out, int64_t ld_out,
+                                              int64_t columns_out = Vectors * lanes) {
   constexpr int width = Vectors * lanes;
   using Sum = typename Dot::Sum;
   Sum accum[Rows][Vectors];
@@ -47,7 +49,10 @@ __attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const
 #pragma GCC unroll 32
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store_u(out + i * ld_out + v * lanes, vu(accum[i][v]));
+    for (int v = 0; v < Vectors; ++v) {
+      if constexpr (same<To, uint32_t>::value) store_u(out + i * ld_out + v * lanes, vu(accum[i][v]));
+      else put_sums(out + i * ld_out + v * lanes, accum[i][v], columns_out - v * lanes);
+    }
 }
 
 }  // namespace tw

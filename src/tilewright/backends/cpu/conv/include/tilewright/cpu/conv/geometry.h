@@ -127,6 +127,8 @@ template <class Config> struct ConvFinish {
   static constexpr bool multiplies = Config::epilogue == Epilogue::MultiDMultiply;
   static constexpr bool fused = Config::epilogue != Epilogue::PassThrough || Config::num_d > 0;
   static constexpr bool plain = same<Sum, Out>::value && !fused;  // the accumulators are the result, bit for bit
+  static constexpr bool only_rounded =
+      rounds_in_registers<Out> && same<Sum, float>::value && !fused;  // but for its type
 
   static TW_INLINE Out *base(const tw_conv_args &x) {
     return static_cast<Out *>(Config::variant == ConvVariant::forward ? x.y : x.x);

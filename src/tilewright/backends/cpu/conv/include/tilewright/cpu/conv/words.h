@@ -124,6 +124,25 @@ template <ConvVariant Way> TW_INLINE int64_t copied_words(const tw_conv_args &x,
   return b.copied ? b.count * b.part : 0;
 }
 
+// Pixels of one or three halves, as first layers have: a word or two each, without masks.
+template <class T> TW_INLINE bool copy_few(const T *from, int64_t apart, int64_t count, int64_t halves, uint32_t *out) {
+  static_assert(sizeof(T) == 2, "halves");
+  if (halves == 1)
+    for (int64_t i = 0; i < count; ++i) {
+      uint16_t only;
+      __builtin_memcpy(&only, from + i * apart, 2);
+      out[i] = only;
+    }
+  else if (halves == 3)
+    for (int64_t i = 0; i < count; ++i) {
+      uint16_t last;
+      __builtin_memcpy(out + 2 * i, from + i * apart, 4);
+      __builtin_memcpy(&last, from + i * apart + 2, 2);
+      out[2 * i + 1] = last;
+    }
+  return halves == 1 || halves == 3;
+}
+
 // Lines (the pixels of one width) [first, last) of the copy, whose first pixel is at `copy`.
 template <class Dot, ConvVariant Way, class T>
 void copy_lines(const tw_conv_args &x, const Bundle &b, int64_t first, int64_t last, uint32_t *copy) {
@@ -132,6 +151,10 @@ void copy_lines(const tw_conv_args &x, const Bundle &b, int64_t first, int64_t l
   for (int64_t line = first; line < last; ++line) {
     int64_t height = line % size[1], depth = line / size[1] % size[0], image = line / size[1] / size[0];
     const T *from = static_cast<const T *>(G::data(x)) + image * strides[0] + depth * strides[1] + height * strides[2];
+    if constexpr (sizeof(T) == 2 && Dot::step == 2)
+      if (b.count == 1 && b.pixel == b.words &&
+          copy_few(from, strides[3], size[2], b.depth, copy + line * size[2] * b.pixel))
+        continue;
     for (int64_t bundle = 0; bundle < b.count; ++bundle)
       pack_a<Dot, true>(from + bundle * b.depth, strides[3], size[2], size[2], b.depth,
                         copy + bundle * b.part + line * size[2] * b.pixel, b.pixel);

@@ -41,7 +41,7 @@ inline double multiplying(const Schedule &s, const Query &x, const Panels &panel
   const int64_t rows = round_up(ceil_div(g.positions, team / across), larger(1, s.rows / 2));
   const int64_t here = ceil_div(panels.count, across), vectors = s.columns / width(x);
   const int64_t saves = larger(1, ceil_div(c.taps * panels.words * s.step, s.tile_k));
-  const bool joined = g.depth < kFew && c.p.groups == 1 && c.p.variant == forward && s.step == 1;
+  const bool joined = g.depth < kFew && c.p.groups == 1 && c.p.variant == forward && s.step <= 2;
   const double blocks = double(rows) / double(s.rows) * double(here), taps = double(c.taps);
   double cycles = blocks * taps * double(panels.words) * double(s.rows) * double(vectors);
   cycles = cycles * (1.05 + 0.004 * double(s.rows));

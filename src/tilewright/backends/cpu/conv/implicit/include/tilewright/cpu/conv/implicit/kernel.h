@@ -33,10 +33,11 @@ template <class Config> struct ConvImplicit {
 
   // ---- sizes -------------------------------------------------------------------------------
   // Whether the channels of a row of the window lie side by side, and are so few that it pays.
-  static TW_INLINE bool joined(const tw_conv_args &x) {
-    if (way != ConvVariant::forward || D::step != 1 || D::offset || x.groups != 1) return false;
+  static TW_INLINE bool joined(const tw_conv_args &x, const Bundle &b) {
+    if (way != ConvVariant::forward || D::offset || x.groups != 1) return false;
     if (x.channels >= few_channels || x.dilation[2] != 1 || x.w_strides[3] != x.channels) return false;
-    return !same<In, float>::value || x.x_strides[3] == x.channels;
+    if (b.copied ? b.pixel != b.words : x.x_strides[3] != x.channels) return false;
+    return D::step == 1 || x.window[0] * x.window[1] * x.window[2] * b.words <= KC;  // panels in one chunk
   }
   struct Shape {
     Bundle b;
@@ -55,7 +56,7 @@ template <class Config> struct ConvImplicit {
     Shape s{};
     s.b = bundle_of<D, way>(x, NR);
     settle<D, way, In>(x, s.b, MR);
-    s.joined = joined(x);
+    s.joined = joined(x, s.b);
     s.words = s.joined ? x.window[2] * s.b.words : s.b.words;
     s.line = up((s.b.copied ? 1 : s.b.count) * s.words, 16);
     s.taps = x.window[0] * x.window[1] * (s.joined ? 1 : x.window[2]);
@@ -134,12 +135,21 @@ template <class Config> struct ConvImplicit {
   // The panel of `NR` columns from `column` on: all taps of a class, one chunk of the channels.
   static TW_INLINE void pack_chunk(const tw_conv_args &x, const Shape &s, const Gather &g, int64_t panel, int64_t chunk,
                                    uint32_t *out, int32_t *totals) {
+    if (s.joined && D::step > 1) return pack_joined(x, s, g, panel, out, totals);
     Bundle b = s.b;
     if (s.joined) b.depth = b.words = s.words;  // a row of the window is as contiguous in a filter as in x
     int64_t from = chunk * s.chunk, count = least(s.chunk, s.words - from), taps = taps_of(g, s.joined);
     for (int64_t tap = 0; tap < taps; ++tap, out += count * NR)
       Packer::template tap<In>(x, b, panel / s.panels, tap_offset(x, g, tap, s.joined), panel % s.panels * NR, from,
                                count, out, totals);
+  }
+  // Words of x end with their pixel: so do those of a filter.
+  static TW_INLINE void pack_joined(const tw_conv_args &x, const Shape &s, const Gather &g, int64_t panel,
+                                    uint32_t *out, int32_t *totals) {
+    for (int64_t row = 0; row < taps_of(g, true); ++row)
+      for (int64_t tap = 0; tap < x.window[2]; ++tap, out += s.b.words * NR)
+        Packer::template tap<In>(x, s.b, 0, tap_offset(x, g, row, true) + tap * x.w_strides[3], panel * NR, 0,
+                                 s.b.words, out, totals);
   }
   static void pack_panel(const tw_conv_args &x, const Shape &s, const Gather &g, int64_t panel, uint32_t *out) {
     auto *totals = reinterpret_cast<int32_t *>(out);
@@ -213,18 +223,19 @@ template <class Config> struct ConvImplicit {
     const uint32_t *panel;
     const int32_t *start;
     const uint32_t *from;  // accumulators so far, or null
-    uint32_t *out;
     int64_t ld;
   };
-  template <int Rows, int V> static TW_INLINE void run(const Block &t) {
+  template <int Rows, class To> static TW_INLINE void run(const Block &t, To *out, int64_t columns) {
     if (t.from)
-      gathered_block<D, Rows, MR, V, true>(t.taps, t.words, t.rows, t.shift, t.panel, t.start, t.from, t.out, t.ld);
+      gathered_block<D, Rows, MR, vectors, true>(t.taps, t.words, t.rows, t.shift, t.panel, t.start, t.from, out, t.ld,
+                                                 columns);
     else
-      gathered_block<D, Rows, MR, V, false>(t.taps, t.words, t.rows, t.shift, t.panel, t.start, nullptr, t.out, t.ld);
+      gathered_block<D, Rows, MR, vectors, false>(t.taps, t.words, t.rows, t.shift, t.panel, t.start, nullptr, out,
+                                                  t.ld, columns);
   }
-  static TW_INLINE void run(const Block &t, int64_t rows) {
-    if (half < MR && rows <= half) run<half, vectors>(t);
-    else run<MR, vectors>(t);
+  template <class To> static TW_INLINE void run(const Block &t, int64_t rows, To *out, int64_t columns = NR) {
+    if (half < MR && rows <= half) run<half>(t, out, columns);
+    else run<MR>(t, out, columns);
   }
 
   // ---- a rectangle of the result -------------------------------------------------------------
@@ -280,9 +291,8 @@ template <class Config> struct ConvImplicit {
           b.from = first ? nullptr : kept;
           int64_t live = least(MR, count - i);
           if (!last) {
-            b.out = kept;
             b.ld = NR;
-            run(b, live);
+            run(b, live, kept);
             continue;
           }
           finish(t, b, p + i, live, column, columns, scratch);
@@ -295,13 +305,16 @@ template <class Config> struct ConvImplicit {
     const tw_conv_args &x = *t.x;
     bool whole = End::plain && t.flat && columns == NR;
     if (whole && !t.far && (live == MR || live == half)) {
-      b.out = reinterpret_cast<uint32_t *>(End::base(x) + p * t.pitch + column);
       b.ld = t.pitch;
-      return run(b, live);
+      return run(b, live, reinterpret_cast<uint32_t *>(End::base(x) + p * t.pitch + column));
     }
-    b.out = scratch;
+    if constexpr (End::only_rounded)
+      if (t.flat && (live == MR || live == half)) {
+        b.ld = t.pitch;
+        return run(b, live, End::base(x) + p * t.pitch + column, columns);
+      }
     b.ld = NR;
-    run(b, live);
+    run(b, live, scratch);
     if constexpr (End::plain && End::whole_lines)
       if (whole) {
         float *to = End::base(x) + p * t.pitch + column;

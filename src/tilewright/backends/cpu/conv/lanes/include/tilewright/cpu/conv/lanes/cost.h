@@ -23,7 +23,9 @@ inline double seconds(const Schedule &s, const Query &x) {
   double cycles = lines * (products + (double(line) / double(s.pixels) + 0.5) * kBlock);
   const Wide times = parts < c.taps ? parts : Wide(c.taps);
   const Wide pixels = Wide(vectors) * c.p.batch * read(x).product() * c.window[0] * times;
-  cycles += real(pixels) * spread(g.depth, g.columns, width(x));
+  const bool dealt = g.depth > 1 || g.columns > 1;  // lanes read from others' places
+  const double narrow = dealt && c.p.size == 2 ? 30.0 * double(g.depth) : 0.0;
+  cycles += real(pixels) * (spread(g.depth, g.columns, width(x)) + narrow);
   return seconds_of(x, cores, (cycles + lines * 150.0) / double(cores), transposed(x));
 }
 

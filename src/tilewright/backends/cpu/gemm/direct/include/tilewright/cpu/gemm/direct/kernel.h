@@ -31,10 +31,10 @@ template <class Config> struct GemmDirect {
   }
 
   // Rows x Vectors of accumulators straight from memory.
-  template <int Rows, int Vectors>
+  template <int Rows, int Vectors, class To>
   static __attribute__((noinline)) void block(int64_t depth, const uint32_t *__restrict a, int64_t a_stride,
-                                              const B *__restrict b, int64_t ldb, uint32_t *__restrict out,
-                                              int64_t ldo) {
+                                              const B *__restrict b, int64_t ldb, To *__restrict out, int64_t ldo,
+                                              int64_t columns_out = Vectors * lanes) {
     typename D::Sum accum[Rows][Vectors];
     // The results' lines are far away; prefetch them now, they are needed when k has gone by.
 #pragma GCC unroll 32
@@ -64,7 +64,8 @@ template <class Config> struct GemmDirect {
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) store_u(out + i * ldo + v * lanes, vu(accum[i][v]));
+      for (int v = 0; v < Vectors; ++v)
+        put_sums(out + i * ldo + v * lanes, accum[i][v], v + 1 < Vectors ? lanes : columns_out - v * lanes);
   }
 
   // All rows of a column panel: whole register blocks, then halves of them for what is left.
@@ -72,14 +73,19 @@ template <class Config> struct GemmDirect {
   static TW_INLINE void panel(const tw_gemm_args &x, int64_t z, int64_t i, int64_t m1, int64_t j, int64_t columns,
                               const uint32_t *a, int64_t a_stride, const B *b, int64_t ldb, uint32_t *scratch) {
     for (; i + Rows <= m1; i += Rows, a += Rows * a_stride) {
-      if (columns >= Vectors * lanes && End::plain(x)) {
+      if ((masks_columns || columns >= Vectors * lanes) && End::plain(x)) {
         auto *e = reinterpret_cast<uint32_t *>(End::row(x, z, i, j).e);
-        block<Rows, Vectors>(x.k, a, a_stride, b, ldb, e, x.e_stride);
-      } else {
-        block<Rows, Vectors>(x.k, a, a_stride, b, ldb, scratch, NR);
-        for (int64_t r = 0; r < Rows; ++r)
-          End::store(x, End::row(x, z, i + r, j), reinterpret_cast<Sum *>(scratch + r * NR), columns);
+        block<Rows, Vectors>(x.k, a, a_stride, b, ldb, e, x.e_stride, columns);
+        continue;
       }
+      if constexpr (End::may_round && Rows == MR)
+        if (End::only_rounded(x)) {
+          block<Rows, Vectors>(x.k, a, a_stride, b, ldb, End::row(x, z, i, j).e, x.e_stride, columns);
+          continue;
+        }
+      block<Rows, Vectors>(x.k, a, a_stride, b, ldb, scratch, NR);
+      for (int64_t r = 0; r < Rows; ++r)
+        End::store(x, End::row(x, z, i + r, j), reinterpret_cast<Sum *>(scratch + r * NR), columns);
     }
     if constexpr (Rows > 1) {
       constexpr int half = Rows > 8 ? 8 : Rows > 4 ? 4 : Rows > 2 ? 2 : 1;

@@ -113,20 +113,21 @@ template <class Config, bool Prepacked> struct GemmPacked {
     int64_t z;
     bool first, last;  // of the blocks along k
     bool whole;        // accumulators may be written to `to` as they are: plain results, or partial sums
+    bool rounded;      // they are the result but for its type
     Sum *to;           // element (0, 0) of E's matrix, or of the partial sums
     int64_t ld_to;
     uint32_t *scratch;  // MR x NR
   };
 
-  template <int Vectors> static TW_INLINE void run(int64_t groups, const uint32_t *a, const uint32_t *b,
-                                                   const int32_t *start, const uint32_t *from, uint32_t *out,
-                                                   int64_t ld_out) {
+  template <int Vectors, class To> static TW_INLINE void run(int64_t groups, const uint32_t *a, const uint32_t *b,
+                                                             const int32_t *start, const uint32_t *from, To *out,
+                                                             int64_t ld_out, int64_t columns = NR) {
     if (from)
       register_block<D, MR, a_stride, Vectors, Config::unroll, Config::prefetch, true>(groups, a, b, start, from, NR,
-                                                                                       out, ld_out);
+                                                                                       out, ld_out, columns);
     else
       register_block<D, MR, a_stride, Vectors, Config::unroll, Config::prefetch, false>(groups, a, b, start, nullptr, 0,
-                                                                                        out, ld_out);
+                                                                                        out, ld_out, columns);
   }
 
   // The register block at row i, column j.  Between blocks of k its accumulators wait in `kept`, MR x NR in
@@ -137,8 +138,13 @@ template <class Config, bool Prepacked> struct GemmPacked {
                                                    int64_t rows, int64_t columns) {
     const uint32_t *from = t.first ? nullptr : kept;
     if (!t.last) return run<Vectors>(groups, a, b, start, from, kept, NR);
-    if (t.whole && rows >= MR && columns >= Vectors * lanes)
-      return run<Vectors>(groups, a, b, start, from, reinterpret_cast<uint32_t *>(t.to + i * t.ld_to + j), t.ld_to);
+    const bool stored = rows >= MR && columns > (Vectors - 1) * lanes;  // from registers
+    if (t.whole && stored && (masks_columns || columns >= Vectors * lanes))
+      return run<Vectors>(groups, a, b, start, from, reinterpret_cast<uint32_t *>(t.to + i * t.ld_to + j), t.ld_to,
+                          columns);
+    if constexpr (End::may_round)
+      if (t.rounded && stored)
+        return run<Vectors>(groups, a, b, start, from, End::row(*t.x, t.z, i, j).e, t.x->e_stride, columns);
     run<Vectors>(groups, a, b, start, from, t.scratch, NR);
     for (int64_t r = 0; r < rows; ++r) {
       if (t.whole)
@@ -199,6 +205,7 @@ template <class Config, bool Prepacked> struct GemmPacked {
     t.z = z;
     t.scratch = scratch;
     t.whole = partial || End::plain(x);
+    t.rounded = !partial && End::only_rounded(x);
     t.to = partial ? partial : t.whole ? reinterpret_cast<Sum *>(End::row(x, z, 0, 0).e) : nullptr;
     t.ld_to = partial ? ld_partial : x.e_stride;
     uint32_t *kept_accum = slot;
