@@ -19,6 +19,7 @@ from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import backend
+from tilewright.backends.hip.backend import HipBackend
 from tilewright.backends.hip.gemm import code_models
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
@@ -39,13 +40,14 @@ def kernels(arch: str, dtype: str, layout: str, least: int) -> Iterator[KernelSp
 
 def line(spec: KernelSpec) -> dict[str, Any] | None:
     """Of a kernel that is compiled now; None where its code has no main loop with matrix instructions."""
-    hip: Any = backend("hip")
+    hip = backend("hip")
+    assert isinstance(hip, HipBackend)
     toolchain = hip.toolchain()
     with tempfile.TemporaryDirectory() as work:
         source, output = Path(work) / "kernel.hpp", Path(work) / "kernel.co"
         source.write_text(toolchain.source(spec).text, encoding="utf-8")
         subprocess.run(toolchain.code_object_command(source, output, spec.arch, spec.op), check=True)
-        model = hip.code_model(output, spec)
+        model = hip.read_code(output, spec).get("code_model")
     return None if model is None else code_models.entry(model, arch_by_name(spec.arch), spec.signature.dtype_a)
 
 
