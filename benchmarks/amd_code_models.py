@@ -1,6 +1,6 @@
 """Write the table of main loops by which GEMM kernels of AMD GPUs are estimated: a model of their code, no measurement.
 
-    python benchmarks/amd_code_models.py [--arch gfx942] [--dtype fp16] [--layout rcr] [--least 128] [--check]
+    python benchmarks/amd_code_models.py [--arch gfx942] [--dtype fp16] [--layout rcr] [--pipeline tiled] [--least 128] [--check]
 
 Kernels of the default pool whose tile is at least `--least` wide and high are compiled (device code only, no GPU),
 their main loops counted, and the lines of the table replaced that they are about.  `--check` writes nothing and prints
@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--arch", action="append")
     parser.add_argument("--dtype", action="append")
     parser.add_argument("--layout", action="append")
+    parser.add_argument("--pipeline", action="append", help="only kernels of this one")
     parser.add_argument("--least", type=int, default=128, help="width and height of tiles, at least")
     parser.add_argument("--check", action="store_true", help="write nothing, print what differs")
     chosen = parser.parse_args()
@@ -65,6 +66,8 @@ def main() -> None:
         for dtype in chosen.dtype or ("fp16",):
             for layout in chosen.layout or ("rcr",):
                 for spec in kernels(arch, dtype, layout, chosen.least):
+                    if chosen.pipeline and spec.schedule.pipeline not in chosen.pipeline:
+                        continue
                     key, model = code_models.main_loop(spec), line(spec)
                     if model is None:
                         print(f"no main loop: {spec.name}", flush=True)

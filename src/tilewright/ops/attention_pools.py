@@ -47,8 +47,8 @@ def of_own_pool(
 ) -> Iterator[S]:
     """The signatures that a pool of an arch family's own has kernels of; none at all is an error that says why.
 
-    `pool_rules` of the family's module yields what speaks against a signature in a pool.  Where all are refused, what the
-    pool is for (`own`) takes their place: a pool of fp32 is asked for heads of 128 and not told that it has no fp16.
+    `pool_rules` of the family's module yields what speaks against a signature in a pool.  Where all are refused, what
+    the pool is for (`own`) takes their place: a pool of fp32 asked for heads of 128 need not be told that it has no fp16.
     """
     kept = reason = None
     for signature in signatures:
@@ -60,8 +60,9 @@ def of_own_pool(
     if kept is not None or reason is None:
         return
     for signature in own():
-        kept = signature
-        yield signature
+        if next(iter(family.pool_rules(pool, signature, arch)), None) is None:
+            kept = signature
+            yield signature
     if kept is None:
         raise RequestError(f"the pool {pool} has no such kernel: {reason.message}", rule="pool-empty", value=pool,
                            remedy=reason.remedy)  # fmt: skip
