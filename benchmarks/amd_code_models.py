@@ -1,6 +1,7 @@
 """Write the table of main loops by which GEMM kernels of AMD GPUs are estimated: a model of their code, no measurement.
 
-    python benchmarks/amd_code_models.py [--arch gfx942] [--dtype fp16] [--layout rcr] [--pipeline tiled] [--least 128] [--check]
+    python benchmarks/amd_code_models.py [--arch gfx942] [--dtype fp16] [--layout rcr] [--pipeline tiled] [--least 128]
+                                         [--check]
 
 Kernels of the default pool whose tile is at least `--least` wide and high are compiled (device code only, no GPU),
 their main loops counted, and the lines of the table replaced that they are about.  `--check` writes nothing and prints

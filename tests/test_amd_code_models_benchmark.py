@@ -23,7 +23,8 @@ MODEL: dict[str, Any] = {
 @pytest.fixture
 def benchmark_module() -> ModuleType:
     spec = importlib.util.spec_from_file_location("amd_code_models", PATH)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -112,7 +112,7 @@ def test_a_pool_that_is_asked_for_heads_alone_has_its_own_types_and_features(
 ) -> None:
     """The usual fp16 in padded batches is not what these are for."""
     held = [spec.signature for spec in pools.proposals(pool, "gfx942", heads=(heads,)) if legality.is_legal(spec)]
-    assert held and datatype in {signature.dtype_q for signature in held}
+    assert datatype in {signature.dtype_q for signature in held}
     assert {signature.varlen for signature in held} == {pool == "aiter_group"} or pool == "800"
     with pytest.raises(RequestError) as caught:
         list(pools.proposals("800", "gfx942", heads=(heads,), datatypes=("fp16",)))

@@ -34,8 +34,8 @@ def main_loop(spec: KernelSpec) -> str:
 def entry(model: Mapping[str, Any], arch: Arch, dtype: str) -> dict[str, Any]:
     """A line of the table, of a kernel's code model.
 
-    Of types without a rate in the data sheet (fp32, and what is multiplied as another type) the share of the peak is how
-    busy the matrix units are.
+    Of types without a rate in the data sheet (fp32, and what is multiplied as another type) the share of the peak is
+    how busy the matrix units are.
     """
     peak = peak_macs(arch, dtype)
     of_peak = model["macs"] / model["turn"] / peak if peak else model["matrix_issue"]
