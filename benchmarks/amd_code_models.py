@@ -43,7 +43,7 @@ def line(spec: KernelSpec) -> dict[str, Any] | None:
     """Of a kernel that is compiled now; None where its code has no main loop with matrix instructions."""
     hip = backend("hip")
     assert isinstance(hip, HipBackend)
-    toolchain = hip.toolchain()
+    toolchain: Any = hip.toolchain()
     with tempfile.TemporaryDirectory() as work:
         source, output = Path(work) / "kernel.hpp", Path(work) / "kernel.co"
         source.write_text(toolchain.source(spec).text, encoding="utf-8")

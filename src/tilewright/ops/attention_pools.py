@@ -48,7 +48,7 @@ def of_own_pool(
     """The signatures that a pool of an arch family's own has kernels of; none at all is an error that says why.
 
     `pool_rules` of the family's module yields what speaks against a signature in a pool.  Where all are refused, what
-    the pool is for (`own`) takes their place: a pool of fp32 that is asked for heads of 128 has no fp16, but such heads.
+    the pool is for (`own`) takes their place: a pool of fp32 asked for heads of 128 has such heads, if not of fp16.
     """
     kept = reason = None
     for signature in signatures:

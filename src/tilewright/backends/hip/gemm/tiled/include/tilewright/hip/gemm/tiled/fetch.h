@@ -97,7 +97,8 @@ template <class T, class M, int lines, int deep, int threads, bool along_k> stru
  private:
   static TW_GPU void put_line(M *to, int one, Some held_) {
     constexpr int together = width < Lines::piece ? width : Lines::piece;
-    if constexpr (std::is_same_v<T, M>) {  // words stay words: of single bytes the compiler would put them together again
+    if constexpr (std::is_same_v<T,
+                                 M>) {  // words stay words: of single bytes the compiler would put them together again
       typedef typename WordOf<word>::type Piece __attribute__((ext_vector_type(together * int(sizeof(M)) / word)));
       struct Pieces {
         Piece v[width / together];
