@@ -1,6 +1,7 @@
 """Write the table of main loops by which GEMM kernels of AMD GPUs are estimated: a model of their code, no measurement.
 
-    python benchmarks/amd_code_models.py [--arch gfx942] [--dtype fp16] [--layout rcr] [--least 128] [--check]
+    python benchmarks/amd_code_models.py [--arch gfx942] [--dtype fp16] [--layout rcr] [--pipeline tiled] [--least 128]
+                                         [--check]
 
 Kernels of the default pool whose tile is at least `--least` wide and high are compiled (device code only, no GPU),
 their main loops counted, and the lines of the table replaced that they are about.  `--check` writes nothing and prints
@@ -19,6 +20,7 @@ from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.base import backend
+from tilewright.backends.hip.backend import HipBackend
 from tilewright.backends.hip.gemm import code_models
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
@@ -39,13 +41,14 @@ def kernels(arch: str, dtype: str, layout: str, least: int) -> Iterator[KernelSp
 
 def line(spec: KernelSpec) -> dict[str, Any] | None:
     """Of a kernel that is compiled now; None where its code has no main loop with matrix instructions."""
-    hip: Any = backend("hip")
-    toolchain = hip.toolchain()
+    hip = backend("hip")
+    assert isinstance(hip, HipBackend)
+    toolchain: Any = hip.toolchain()
     with tempfile.TemporaryDirectory() as work:
         source, output = Path(work) / "kernel.hpp", Path(work) / "kernel.co"
         source.write_text(toolchain.source(spec).text, encoding="utf-8")
         subprocess.run(toolchain.code_object_command(source, output, spec.arch, spec.op), check=True)
-        model = hip.code_model(output, spec)
+        model = hip.read_code(output, spec).get("code_model")
     return None if model is None else code_models.entry(model, arch_by_name(spec.arch), spec.signature.dtype_a)
 
 
@@ -54,6 +57,7 @@ def main() -> None:
     parser.add_argument("--arch", action="append")
     parser.add_argument("--dtype", action="append")
     parser.add_argument("--layout", action="append")
+    parser.add_argument("--pipeline", action="append", help="only kernels of this one")
     parser.add_argument("--least", type=int, default=128, help="width and height of tiles, at least")
     parser.add_argument("--check", action="store_true", help="write nothing, print what differs")
     chosen = parser.parse_args()
@@ -63,6 +67,8 @@ def main() -> None:
         for dtype in chosen.dtype or ("fp16",):
             for layout in chosen.layout or ("rcr",):
                 for spec in kernels(arch, dtype, layout, chosen.least):
+                    if chosen.pipeline and spec.schedule.pipeline not in chosen.pipeline:
+                        continue
                     key, model = code_models.main_loop(spec), line(spec)
                     if model is None:
                         print(f"no main loop: {spec.name}", flush=True)

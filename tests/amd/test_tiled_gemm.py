@@ -42,3 +42,13 @@ def test_kernels_of_every_arch_keep_their_promises() -> None:
             for function in inspect_spec(spec).functions:
                 assert function.resources is not None
                 assert (function.resources.vgpr_spills, function.resources.scratch_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(("dtype", "layout", "deep"), [("int8", "rcr", 64), ("fp16", "rrr", 32)])
+def test_large_tiles_keep_matrix_units_busy_by_the_model(dtype: str, layout: str, deep: int) -> None:
+    """Of bytes that went to LDS one by one it was 0.35, of loads of B that waited for A's 0.58."""
+    out = "int32" if dtype == "int8" else dtype
+    signature = GemmSignature("standard", dtype, dtype, accumulator(dtype), out, out, layout)
+    spec = KernelSpec("gemm", signature, TiledSchedule((128, 128, deep), (2, 2, 1), stages=2), "gfx950")
+    with amd_toolchain.in_force():
+        assert build_many([spec])[spec.digest].manifest["code_model"]["matrix_issue"] >= 0.8

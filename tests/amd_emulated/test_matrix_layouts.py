@@ -41,8 +41,10 @@ def put(registers: np.ndarray[Any, Any], first: int, lane: int, index: int, bits
 
 
 def execute(ops: Any, one: MatrixInstruction, registers: np.ndarray[Any, Any], fnuz: bool) -> None:
-    """vdst v128, src0 v0, src1 v32, src2 v64."""
+    """vdst v128, src0 v0, src1 v32, src2 v64; words of f8f6f4 name the formats."""
     code = D | 0x1A7 << 23 | (256 + A) << 32 | (256 + B) << 41 | (256 + C) << 50
+    if one.name.startswith("gfx950") and BYTES[one.type_a] == 1 and one.type_a != "I8":
+        code |= (one.type_a == "BF8") << 8 | (one.type_b == "BF8") << 61
     program = ctypes.create_string_buffer(struct.pack("<Q", code))
     scalars = np.zeros(260, np.uint32)
     at = ctypes.addressof(program)

@@ -102,3 +102,18 @@ def test_what_is_legal_is_told_quickly_as_the_rules_have_it(pool: str, arch: str
     for spec in rng.sample(proposed, min(150, len(proposed))):
         assert legal[spec] == (not legality.check(spec)), spec.name
     assert any(isinstance(spec.schedule, CkTileAttentionSchedule) for spec in proposed)
+
+
+@pytest.mark.parametrize(
+    ("pool", "heads", "datatype"), [("800", "128", "fp32"), ("801", "48", "fp32"), ("aiter_group", "128", "fp16")]
+)
+def test_a_pool_that_is_asked_for_heads_alone_has_its_own_types_and_features(
+    pool: str, heads: str, datatype: str
+) -> None:
+    """The usual fp16 in padded batches is not what these are for."""
+    held = [spec.signature for spec in pools.proposals(pool, "gfx942", heads=(heads,)) if legality.is_legal(spec)]
+    assert datatype in {signature.dtype_q for signature in held}
+    assert {signature.varlen for signature in held} == {pool == "aiter_group"} or pool == "800"
+    with pytest.raises(RequestError) as caught:
+        list(pools.proposals("800", "gfx942", heads=(heads,), datatypes=("fp16",)))
+    assert caught.value.rule == "pool-empty"

@@ -42,10 +42,13 @@ def distinct(signatures: Iterable[S]) -> Iterator[S]:
             yield signature
 
 
-def of_own_pool(family: Any, pool: str, arch: Arch, signatures: Iterable[S]) -> Iterator[S]:
+def of_own_pool(
+    family: Any, pool: str, arch: Arch, signatures: Iterable[S], own: Callable[[], Iterable[S]] = tuple
+) -> Iterator[S]:
     """The signatures that a pool of an arch family's own has kernels of; none at all is an error that says why.
 
-    `pool_rules` of the family's module yields what speaks against a signature in a pool.
+    `pool_rules` of the family's module yields what speaks against a signature in a pool.  Where all are refused, what
+    the pool is for (`own`) takes their place: a pool of fp32 asked for heads of 128 has such heads, if not of fp16.
     """
     kept = reason = None
     for signature in signatures:
@@ -54,9 +57,29 @@ def of_own_pool(family: Any, pool: str, arch: Arch, signatures: Iterable[S]) -> 
             kept = signature
             yield signature
         reason = reason or broken
-    if kept is None and reason is not None:
+    if kept is not None or reason is None:
+        return
+    for signature in own():
+        if next(iter(family.pool_rules(pool, signature, arch)), None) is None:
+            kept = signature
+            yield signature
+    if kept is None:
         raise RequestError(f"the pool {pool} has no such kernel: {reason.message}", rule="pool-empty", value=pool,
                            remedy=reason.remedy)  # fmt: skip
+
+
+def own_of_axes(
+    family: Any, pool: str, arch: Arch, axes_of: Callable[[S], Mapping[str, Any]], named: Mapping[str, Sequence[str]]
+) -> Callable[[], Iterator[S]]:
+    """The signatures a pool of an arch family's own is for, of them those with the named values; no value: any."""
+
+    def signatures() -> Iterator[S]:
+        for signature in family.pool_signatures(pool, arch):
+            axes = axes_of(signature)
+            if all(axes[axis][0] in values for axis, values in named.items() if values):
+                yield signature
+
+    return signatures
 
 
 def common_features(switches: Mapping[str, str]) -> dict[str, dict[str, Any]]:

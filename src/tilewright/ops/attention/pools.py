@@ -31,7 +31,15 @@ from tilewright.ops.attention.spec import (
     normal_family,
     normalized,
 )
-from tilewright.ops.attention_pools import Features, common_features, dims, distinct, normal_heads, of_own_pool
+from tilewright.ops.attention_pools import (
+    Features,
+    common_features,
+    dims,
+    distinct,
+    normal_heads,
+    of_own_pool,
+    own_of_axes,
+)
 from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.derived_pools import derived_pools
 from tilewright.ops.encodings import element_type, element_types
@@ -139,9 +147,11 @@ def proposals(
     if own is not None and of_profile and not any((families, datatypes, heads, features)):
         return POOLS.proposals(pool, arch, own(pool, arch_by_name(arch)))
     families = [normal_family(family) for family in families] or ["forward"]
-    datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
     heads = [normal_heads(size) for size in heads] or ["128x128"]
-    features = [FEATURES.normal(feature) for feature in features] or ["plain", "window"]
+    features = [FEATURES.normal(feature) for feature in features]
+    named = {"families": families, "datatypes": datatypes, "heads": heads, "features": features}
+    datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
+    features = features or ["plain", "window"]
     demand_known("family-name", "family of attention", families, FAMILIES)
     FEATURES.demand_known(heads, features)
     for name in (*outputs, *auxiliary, *(element for both in datatypes for element in _types(both))):
@@ -150,5 +160,7 @@ def proposals(
     if of_profile:
         if not auxiliary:  # those of a library have a bias and tables of the type of q
             chosen = distinct(normalized(replace(signature, dtype_aux=signature.dtype_q)) for signature in chosen)
-        chosen = of_own_pool(family, pool, arch_by_name(arch), chosen)
+        facts = arch_by_name(arch)
+        open_axes = own_of_axes(family, pool, facts, axes_of, named)
+        chosen = of_own_pool(family, pool, facts, chosen, open_axes if not (outputs or auxiliary) else tuple)
     return POOLS.proposals(pool, arch, chosen)

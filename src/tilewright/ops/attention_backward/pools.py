@@ -25,7 +25,15 @@ from tilewright.ops.attention_backward.spec import (
     normal_family,
     normalized,
 )
-from tilewright.ops.attention_pools import Features, common_features, dims, distinct, normal_heads, of_own_pool
+from tilewright.ops.attention_pools import (
+    Features,
+    common_features,
+    dims,
+    distinct,
+    normal_heads,
+    of_own_pool,
+    own_of_axes,
+)
 from tilewright.ops.attention_terms import FLOATS
 from tilewright.ops.base import Axis, KernelSpec
 from tilewright.ops.derived_pools import derived_pools
@@ -146,17 +154,19 @@ def proposals(
         every = legality.SPACES[facts.family].pool_signatures(pool, facts)
         return POOLS.proposals(pool, arch, of_own_pool(family, pool, facts, every))
     families = [normal_family(family) for family in families]
-    datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
     heads = [normal_heads(size) for size in heads] or ["128x128"]
     features = [FEATURES.normal(feature) for feature in features]
+    named = {"families": families, "datatypes": datatypes, "heads": heads, "features": features}
+    datatypes = datatypes or (getattr(family, "USUAL", "fp32"),)
     demand_known("family-name", "family of attention_backward", families, FAMILIES)
     FEATURES.demand_known(heads, features)
     for name in (*datatypes, *auxiliary):
         dtype(name)
     if own:
         families, features = families or ["dot", "grad"], features or ["plain", "window"]
-        every = signatures(families, datatypes, heads, features, auxiliary)
-        return POOLS.proposals(pool, arch, of_own_pool(family, pool, arch_by_name(arch), every))
+        every, facts = signatures(families, datatypes, heads, features, auxiliary), arch_by_name(arch)
+        open_axes = own_of_axes(family, pool, facts, axes_of, {**named, "auxiliary": auxiliary})
+        return POOLS.proposals(pool, arch, of_own_pool(family, pool, facts, every, open_axes))
     if not features:
         usual = distinct(_usual_signatures(arch, families, datatypes, heads, auxiliary))
         return POOLS.proposals(pool, arch, usual)

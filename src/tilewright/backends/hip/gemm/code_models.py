@@ -32,17 +32,23 @@ def main_loop(spec: KernelSpec) -> str:
 
 
 def entry(model: Mapping[str, Any], arch: Arch, dtype: str) -> dict[str, Any]:
-    """A line of the table, of a kernel's code model."""
+    """A line of the table, of a kernel's code model.
+
+    Of types without a rate in the data sheet (fp32, and what is multiplied as another type) the share of the peak is
+    how busy the matrix units are.
+    """
+    peak = peak_macs(arch, dtype)
+    of_peak = model["macs"] / model["turn"] / peak if peak else model["matrix_issue"]
     return {
-        "of_peak": round(min(1.0, model["macs"] / model["turn"] / peak_macs(arch, dtype)), 3),
+        "of_peak": round(min(1.0, of_peak), 3),
         **{name: model[name] for name in ("matrix_issue", "bound", "waves", "turn", "clocks")},
     }
 
 
 def peak_macs(arch: Arch, dtype: str) -> float:
-    """Multiply-adds a clock of one SIMD, by the data sheet."""
+    """Multiply-adds a clock of one SIMD, by the data sheet; 0 where it has none of the type."""
     assert arch.rates is not None
-    return arch.rates.mma[dtype] / 2 / arch.rates.clock / arch.compute_units / arch.simds
+    return arch.rates.mma.get(dtype, 0.0) / 2 / arch.rates.clock / arch.compute_units / arch.simds
 
 
 @lru_cache(maxsize=1)

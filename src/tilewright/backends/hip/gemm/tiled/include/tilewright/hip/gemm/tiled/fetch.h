@@ -96,17 +96,29 @@ template <class T, class M, int lines, int deep, int threads, bool along_k> stru
 
  private:
   static TW_GPU void put_line(M *to, int one, Some held_) {
-    const Elements some = __builtin_bit_cast(Elements, held_);
     constexpr int together = width < Lines::piece ? width : Lines::piece;
-    struct alignas(together * sizeof(M)) Piece {
-      M v[together];
-    };
+    if constexpr (std::is_same_v<T,
+                                 M>) {  // words stay words: of single bytes the compiler would put them together again
+      typedef typename WordOf<word>::type Piece __attribute__((ext_vector_type(together * int(sizeof(M)) / word)));
+      struct Pieces {
+        Piece v[width / together];
+      };
+      const Pieces some = __builtin_bit_cast(Pieces, held_);
 #pragma unroll
-    for (int j = 0; j < width; j += together) {
-      Piece piece;
+      for (int j = 0; j < width; j += together)
+        *reinterpret_cast<Piece *>(to + Lines::at(one, beside() + j)) = some.v[j / together];
+    } else {
+      const Elements some = __builtin_bit_cast(Elements, held_);
+      struct alignas(together * sizeof(M)) Piece {
+        M v[together];
+      };
 #pragma unroll
-      for (int i = 0; i < together; ++i) piece.v[i] = converted<M>(some.v[j + i]);
-      *reinterpret_cast<Piece *>(to + Lines::at(one, beside() + j)) = piece;
+      for (int j = 0; j < width; j += together) {
+        Piece piece;
+#pragma unroll
+        for (int i = 0; i < together; ++i) piece.v[i] = converted<M>(some.v[j + i]);
+        *reinterpret_cast<Piece *>(to + Lines::at(one, beside() + j)) = piece;
+      }
     }
   }
   TW_GPU void put_words(M *to, int k, const Some (&held_)[rows]) const {

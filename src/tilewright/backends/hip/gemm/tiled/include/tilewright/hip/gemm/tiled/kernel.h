@@ -87,6 +87,13 @@ template <class Config> struct Device {
     if (b.whole(left)) b.put(staged_b(lds, turn));
     else b.copy(staged_b(lds, turn), left);
   }
+  // Between turns no load is under way, for `put` read what it brought.  The compiler, which takes the conditions of loading
+  // and putting for independent, would wait for those of a turn before, behind A's loads: that is for A's.
+  static TW_GPU void none_under_way() {
+#if defined(__GFX9__)
+    __builtin_amdgcn_s_waitcnt(0x0f70);  // vmcnt(0) alone
+#endif
+  }
   static TW_GPU void multiply(Product &product, FetchA a, FetchB b, int left, char *lds) {
     if (left <= 0) return;
     load(a, b, left);
@@ -96,6 +103,7 @@ template <class Config> struct Device {
 #pragma clang loop unroll(disable)
     for (left -= tk; left > 0; left -= tk, ++turn) {
       a.next(), b.next();
+      none_under_way();
       load(a, b, left);
       product.multiply(staged_a(lds, turn), staged_b(lds, turn));
       if constexpr (stages == 1) __syncthreads();
