@@ -64,6 +64,7 @@ SEVERAL_TILES: tuple[Size, ...] = (
     (4104, 16, 520),
     (4104, 8, 520),
     (1, 2112, 7168),
+    (520, 264, 136),  # the only one that kernels of small products take
 )
 
 
