@@ -420,10 +420,9 @@ class Registry:
         """Every candidate with its reasons, and what decided; nothing is compiled."""
         count = thread_number(threads)
         strict = inputs.strictness(settings.current().strict if strict is None else strict)
-        op = op_of(problem)
         stages, plan = self._split_plan(problem, count)
         parts = tuple(self._explain_stage(stage, count, strict, where) for stage in stages)
-        words = (*op.words(problem), *setting_words(settings.current()))
+        words = (*op_of(problem).words(problem), *setting_words(settings.current()))
         if len(parts) == 1:
             return replace(parts[0], problem=problem, arguments=words, split_plan=plan)
         chosen = [part.selection for part in parts if isinstance(part.selection, Selection)]
