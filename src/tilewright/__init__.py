@@ -106,4 +106,4 @@ if not TYPE_CHECKING:  # a checker that sees it takes every misspelled name for 
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_public()})
+    return sorted({*globals(), *_public()} - {"Any", "TYPE_CHECKING", "annotations"})

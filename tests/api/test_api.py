@@ -85,6 +85,7 @@ def test_every_public_name_is_there() -> None:
     for name in tw.__all__:
         assert getattr(tw, name) is not None
     assert set(tw.__all__) <= set(dir(tw))
+    assert not {"Any", "TYPE_CHECKING", "annotations"} & set(dir(tw))  # what editors would offer
     with pytest.raises(AttributeError, match="no attribute 'gemmm'"):
         tw.gemmm  # type: ignore[attr-defined]  # noqa: B018
 

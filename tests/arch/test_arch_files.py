@@ -155,6 +155,8 @@ def test_of_archs_of_a_capability_a_device_is_the_one_of_its_size(write: Write) 
         ({"rates": None}, "gpu0, rates"),
         ({"compute_units": 0}, "needs compute_units, scratch_bytes and rates"),
         ({"compute_units": -3}, "gpu0: compute_units: -3 is negative"),
+        ({"warp_size": 31}, "gpu0: warp_size: 31 is no power of two"),
+        ({"warp_size": 0}, "gpu0: warp_size: 0 is no power of two"),
         ({"family": "intel"}, "gpu0: family 'intel' is not one of backend 'cuda': nvidia"),
         ({"family": "rdna"}, "gpu0: family 'rdna' is not one of backend 'cuda': nvidia"),
         ({"features": ["mmaa"]}, "gpu0: features: 'mmaa' is unknown, did you mean 'mma'?"),

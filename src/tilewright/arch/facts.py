@@ -201,6 +201,9 @@ def _demand_whole(source: _Source, entry: Arch, table: Mapping[str, Arch]) -> No
     for number in _COUNTS:
         if getattr(entry, number) < 0:
             raise source.bad(entry.name, f"{number}: {getattr(entry, number)} is negative", getattr(entry, number))
+    lanes = entry.warp_size
+    if lanes < 1 or lanes & (lanes - 1):
+        raise source.bad(entry.name, f"warp_size: {lanes} is no power of two; a CPU has 1, GPUs have 32 or 64", lanes)
     if source.path is not None:
         _demand_known_words(source, entry)
     for other in entry.includes:
