@@ -16,7 +16,8 @@ struct SkinnyArgs {
 
 // RowTiles * 16 rows of B and TokenTiles * 8 rows of A a block, k split over Warps.  Swapped: the few
 // are columns of the result, so E is written the other way round.  FewLines, ManyLines: not their k is contiguous.
-// Tiled: any number of such rows of A, a block for each.  Dual: of the 16 rows of a tile the upper eight are of B, the lower eight the same rows of B_up.
+// Tiled: any number of such rows of A, a block for each.
+// Dual: of the 16 rows of a tile the upper eight are of B, the lower eight the same rows of B_up.
 template <class In_, int RowTiles_, int TokenTiles_, int Warps_, bool Swapped_, bool FewLines_, bool ManyLines_,
           bool Dual_ = false, bool Tiled_ = false>
 struct Skinny {
