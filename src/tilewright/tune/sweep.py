@@ -187,8 +187,7 @@ class Sweep:
         for batch in measure_batches(self.worker_pool, self._batches(work), build_queue, self.options.method, on_lost):
             if not progress.done:
                 progress.started = max(progress.started, build_queue.ready_at)
-            results = [self._result(measurement) for measurement in batch]
-            self.store.put(results)
+            results = self._stored(batch)
             waits = [worker.spent.get("quiet", 0.0) for worker in self.worker_pool.workers]
             progress.waited = sum(waits) / len(waits)
             for measurement, row in zip(batch, results, strict=True):
@@ -238,6 +237,16 @@ class Sweep:
             for item in work.items
             for first in range(0, len(item.specs), size)
         ]
+
+    def _stored(self, batch: Iterable[Measurement]) -> list[Result]:
+        """The rows of what came, however many at once; an interruption costs only those after it."""
+        rows: list[Result] = []
+        try:
+            for measurement in batch:
+                rows.append(self._result(measurement))
+        finally:
+            self.store.put(rows)
+        return rows
 
     def _result(self, measurement: Measurement) -> Result:
         outcome = measurement.outcome
