@@ -273,7 +273,7 @@ class Model:
         return strange
 
     def outside(self, query: Query) -> str:
-        """Which feature of a problem lies beyond its training; empty where none does."""
+        """Which feature of a problem is beyond its training; empty where none is."""
         (low, high), first = self._range, query.features
         beyond = (first < low) | (first > high)
         if not beyond.any():

@@ -98,7 +98,7 @@ def _holdout() -> list[Values]:
 def _kinds(p: AttentionProblem) -> frozenset[tuple[Any, ...]]:
     """What neighbours have in common (heads, windows and features), as it is spelled and as the plainest of the same.
 
-    The keys in parts are the same problem, and no window lies nowhere.
+    Split keys are the same problem, and without a window its alignment means nothing.
     """
     family = "forward" if p.family == "split" else p.family
     return frozenset(

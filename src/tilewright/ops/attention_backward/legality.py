@@ -9,7 +9,7 @@ module, which has
     limits               problems a legal kernel was not made for
     schedules            what a pool proposes for a signature
     fallback_schedule    the fallback's
-    accumulates          which results are sums of fp32 between two stages (`family.py`)
+    accumulates          which results are fp32 accumulators between two stages (`family.py`)
     POOLS                optional: pools of its own, each with a sentence; then there are
     pool_signatures      what such a pool is for where nothing is named
     pool_rules           why it has nothing of a signature
