@@ -41,5 +41,5 @@ legal_schedules = LEGALITY.legal_schedules
 def supports(spec: KernelSpec, problem: AttentionBackwardProblem) -> list[Violation]:
     """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
     if not problem.family:
-        return [Violation("stage", "a kernel computes one stage of the problem", "ask for each stage")]
+        return [Violation("stage", "a kernel computes one stage of the problem", "select a kernel for each stage")]
     return LEGALITY.supports(spec, problem)

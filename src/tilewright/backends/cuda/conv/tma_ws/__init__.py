@@ -197,7 +197,7 @@ def tma_ws_violations(
     if schedule.by_rows(signature) and schedule.tile[1] % 16:
         yield Violation("nv-columns", f"tile_n {schedule.tile[1]}: rows leave 16 columns at a time", "use whole 16s")
     if signature.variant == "backward_weight" and schedule.tile[1] // schedule.cluster[0] % 64:
-        message = f"tile_n {schedule.tile[1]} of a cluster of {schedule.cluster[0]}: columns come 64 at a time"
+        message = f"tile_n {schedule.tile[1]} of a cluster of {schedule.cluster[0]}: columns are loaded 64 at a time"
         yield Violation("nv-columns", message, "use whole 64s of each block")
 
 
