@@ -10,17 +10,19 @@ import argparse
 import json
 import math
 import os
+import secrets
+import shlex
 import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _machine import RESULTS, ROOT
+from _machine import RESULTS, ROOT, provenance
 
 from tilewright import settings
 
@@ -78,6 +80,32 @@ class Worker:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+class Bench:
+    """The processes of the libraries that are raced, and the seed of their operands.
+
+    A benchmark's own says what it asks of them: `measure` is one line of its table.
+    """
+
+    def __init__(self, options: argparse.Namespace, peers: Sequence[str], script: Path, **more: Any) -> None:
+        self.options, self.peers, self.seed = options, tuple(peers), secrets.randbelow(2**32)
+        extra = {"mode": options.mode, "store": str(options.store.absolute()), **more}
+        self.workers: dict[str, Worker] = {}
+        try:
+            for name in ("tilewright", *peers):
+                self.workers[name] = Worker(name, options.threads, extra, script)
+        except BaseException:
+            self.end()
+            raise
+        self.versions = {key: text for one in self.workers.values() for key, text in one.versions.items()}
+
+    def measure(self, *problem: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        for one in self.workers.values():
+            one.end()
 
 
 @dataclass
@@ -242,6 +270,41 @@ def kept(options: argparse.Namespace, name: str, *, whole: bool) -> argparse.Nam
     if options.output is None and whole and not options.quick and not options.shapes:
         options.output = RESULTS / f"{name}{'' if options.random is None else '_random'}.json"
     return options
+
+
+def run(
+    name: str,
+    wanted: Sequence[tuple[Any, ...]],
+    bench: Bench,
+    head: str,
+    line: Callable[[dict[str, Any]], str],
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Race every problem and print its line; the rows, and what a result file begins with."""
+    about = provenance(shlex.join(["python", f"benchmarks/{name}.py", *sys.argv[1:]]))
+    options, rows = bench.options, []
+    if about["machine"]["cores"] < options.threads:
+        print(f"note: {options.threads} threads, and cores: {about['machine']['cores']}; the times mean little")
+    try:
+        print(head)
+        for problem in wanted:
+            rows.append(bench.measure(*problem))
+            print(line(rows[-1]), flush=True)
+    finally:
+        bench.end()
+    about["versions"] |= bench.versions
+    method = {"threads": options.threads, "rounds": options.rounds, "turn_seconds": options.turn}
+    method |= {"pause_seconds": options.pause, "mode": options.mode, "seed": bench.seed}
+    if options.random is not None:
+        method |= {"drawn_with": options.random, "count": options.count}
+    return rows, {"benchmark": name, **about, "method": method, "noise": noise_of(rows)}
+
+
+def finish(options: argparse.Namespace, result: dict[str, Any], found: dict[str, dict[str, Any]]) -> None:
+    """Write the result where it is kept; with --check a target that is missed ends the process with 1."""
+    if options.output is not None:
+        written(options.output, result)
+    if options.check and not all(one["met"] for one in found.values()):
+        raise SystemExit(1)
 
 
 def written(path: Path, result: dict[str, Any]) -> None:

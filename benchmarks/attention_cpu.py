@@ -16,30 +16,15 @@ from __future__ import annotations
 
 import argparse
 import re
-import secrets
-import shlex
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
 from _attention_shapes import FAMILIES, FIXED, QUICK, Shape, as_message, random_shapes
 from _attention_worker import COPY_BYTES
-from _cpu_race import (
-    Entrant,
-    Usual,
-    Worker,
-    geometric_mean,
-    kept,
-    listed,
-    noise_of,
-    parser_of,
-    race,
-    ratio,
-    tell,
-    written,
-)
-from _machine import installed, provenance
+from _cpu_race import Bench as Libraries
+from _cpu_race import Entrant, Usual, finish, geometric_mean, kept, listed, parser_of, race, ratio, run, tell
+from _machine import installed
 
 WORKER = Path(__file__).parent / "_attention_worker.py"
 DTYPES = ("fp32", "bf16")
@@ -49,22 +34,9 @@ LARGE_CACHE = 200 << 20  # bytes of keys and values from which on decoding is he
 LOOKS = 2  # turns after which the slower of PyTorch's two forms leaves
 
 
-class Bench:
+class Bench(Libraries):
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.seed = options, secrets.randbelow(2**32)
-        extra = {"mode": options.mode, "store": str(options.store.absolute())}
-        self.workers: dict[str, Worker] = {}
-        try:
-            for name in ("tilewright", *(["torch"] if installed("torch") else [])):
-                self.workers[name] = Worker(name, options.threads, extra, script=WORKER)
-        except BaseException:
-            self.end()
-            raise
-        self.versions = {key: text for one in self.workers.values() for key, text in one.versions.items()}
-
-    def end(self) -> None:
-        for one in self.workers.values():
-            one.end()
+        super().__init__(options, ["torch"] if installed("torch") else [], WORKER)
 
     def _prepare(self, name: str, shape: Shape, dtype: str) -> dict[str, Any]:
         return self.workers[name].ask(
@@ -189,40 +161,10 @@ def asked(options: argparse.Namespace) -> list[tuple[Shape, str]]:
 
 def main() -> None:
     options = arguments()
-    wanted = asked(options)
-    head = provenance(shlex.join(["python", "benchmarks/attention_cpu.py", *sys.argv[1:]]))
-    if head["machine"]["cores"] < options.threads:
-        print(f"note: {options.threads} threads, and cores: {head['machine']['cores']}; the times mean little")
-    bench = Bench(options)
-    rows = []
-    try:
-        print(HEAD)
-        for shape, dtype in wanted:
-            rows.append(bench.measure(shape, dtype))
-            print(line(rows[-1]), flush=True)
-    finally:
-        bench.end()
+    rows, about = run("attention_cpu", asked(options), Bench(options), HEAD, line)
     found = summary(rows)
     tell(found)
-    if options.output is not None:
-        head["versions"] |= bench.versions
-        method: dict[str, Any] = {"threads": options.threads, "rounds": options.rounds, "turn_seconds": options.turn}
-        method |= {"pause_seconds": options.pause, "mode": options.mode, "seed": bench.seed}
-        if options.random is not None:
-            method |= {"drawn_with": options.random, "count": options.count}
-        written(
-            options.output,
-            {
-                "benchmark": "attention_cpu",
-                **head,
-                "method": method,
-                "noise": noise_of(rows),
-                "summary": found,
-                "rows": rows,
-            },
-        )
-    if options.check and not all(one["met"] for one in found.values()):
-        raise SystemExit(1)
+    finish(options, {**about, "summary": found, "rows": rows}, found)
 
 
 if __name__ == "__main__":

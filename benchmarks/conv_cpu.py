@@ -19,30 +19,15 @@ from __future__ import annotations
 
 import argparse
 import re
-import secrets
-import shlex
 import statistics
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from _conv_shapes import DIRECTIONS, FAMILIES, FIXED, QUICK, RARE, SPECIAL, Shape, as_message, random_shapes
-from _cpu_race import (
-    Entrant,
-    Usual,
-    Worker,
-    geometric_mean,
-    kept,
-    listed,
-    noise_of,
-    parser_of,
-    race,
-    ratio,
-    tell,
-    written,
-)
-from _machine import installed, provenance
+from _cpu_race import Bench as Libraries
+from _cpu_race import Entrant, Usual, finish, geometric_mean, kept, listed, parser_of, race, ratio, run, tell
+from _machine import installed
 
 WORKER = Path(__file__).parent / "_conv_worker.py"
 DTYPES = ("fp32", "bf16", "fp16")
@@ -50,22 +35,9 @@ TARGET, SPECIAL_TARGET, NARROW_TARGET = 1.05, 1.5, 0.9
 LOOKS = 3  # turns after which the slower of PyTorch's two formats leaves
 
 
-class Bench:
+class Bench(Libraries):
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.seed = options, secrets.randbelow(2**32)
-        extra = {"mode": options.mode, "store": str(options.store.absolute()), "cpu_time": options.cpu_time}
-        self.workers: dict[str, Worker] = {}
-        try:
-            for name in ("tilewright", *(["torch"] if installed("torch") else [])):
-                self.workers[name] = Worker(name, options.threads, extra, WORKER)
-        except BaseException:
-            self.end()
-            raise
-        self.versions = {key: text for one in self.workers.values() for key, text in one.versions.items()}
-
-    def end(self) -> None:
-        for one in self.workers.values():
-            one.end()
+        super().__init__(options, ["torch"] if installed("torch") else [], WORKER, cpu_time=options.cpu_time)
 
     def _prepare(self, name: str, shape: Shape, direction: str, dtype: str) -> dict[str, Any]:
         message = as_message(shape, direction, dtype, self.options.layout)
@@ -204,44 +176,11 @@ def asked(options: argparse.Namespace) -> list[tuple[Shape, str, str]]:
 
 def main() -> None:
     options = arguments()
-    wanted = asked(options)
-    head = provenance(shlex.join(["python", "benchmarks/conv_cpu.py", *sys.argv[1:]]))
-    bench = Bench(options)
-    rows = []
-    try:
-        print(HEAD)
-        for shape, direction, dtype in wanted:
-            rows.append(bench.measure(shape, direction, dtype))
-            print(line(rows[-1]), flush=True)
-    finally:
-        bench.end()
+    rows, about = run("conv_cpu", asked(options), Bench(options), HEAD, line)
+    about["method"] |= {"cpu_time": options.cpu_time, "layout": options.layout}
     found = summary(rows)
     tell(found)
-    if options.output is not None:
-        head["versions"] |= bench.versions
-        method: dict[str, Any] = {"threads": options.threads, "rounds": options.rounds, "turn_seconds": options.turn}
-        method |= {
-            "cpu_time": options.cpu_time,
-            "pause_seconds": options.pause,
-            "mode": options.mode,
-            "layout": options.layout,
-            "seed": bench.seed,
-        }
-        if options.random is not None:
-            method |= {"drawn_with": options.random, "count": options.count}
-        written(
-            options.output,
-            {
-                "benchmark": "conv_cpu",
-                **head,
-                "method": method,
-                "noise": noise_of(rows),
-                "summary": found,
-                "rows": rows,
-            },
-        )
-    if options.check and not all(one["met"] for one in found.values()):
-        raise SystemExit(1)
+    finish(options, {**about, "summary": found, "rows": rows}, found)
 
 
 if __name__ == "__main__":

@@ -19,16 +19,14 @@ from __future__ import annotations
 
 import argparse
 import re
-import secrets
-import shlex
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
-from _cpu_race import Entrant, Usual, Worker, geometric_mean, kept, listed, noise_of, parser_of, race, ratio, written
+from _cpu_race import Bench as Libraries
+from _cpu_race import Entrant, Usual, finish, geometric_mean, kept, listed, parser_of, race, ratio, run
 from _gemm_shapes import FAMILIES, QUICK, Shape, as_message, random_shapes, shapes_for
-from _machine import installed, provenance
+from _machine import installed
 
 WORKER = Path(__file__).parent / "_gemm_worker.py"
 DTYPES = ("fp32", "bf16", "fp16", "int8")
@@ -42,27 +40,11 @@ TARGETS = {
 FLOOR = 0.8  # no fp32 shape under this
 
 
-class Bench:
+class Bench(Libraries):
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
-        self.seed = secrets.randbelow(2**32)
-        names = ["tilewright", "numpy"] + (["torch"] if installed("torch") else [])
-        if "torch" not in names:
+        if not installed("torch"):
             print("torch is not installed: NumPy is the only peer")
-        extra = {"mode": options.mode, "store": str(options.store.absolute())}
-        self.workers: dict[str, Worker] = {}
-        try:
-            for name in names:
-                self.workers[name] = Worker(name, options.threads, extra, WORKER)
-        except BaseException:
-            self.end()
-            raise
-        self.peers = [name for name in names if name != "tilewright"]
-        self.versions = {key: text for one in self.workers.values() for key, text in one.versions.items()}
-
-    def end(self) -> None:
-        for one in self.workers.values():
-            one.end()
+        super().__init__(options, ["numpy"] + (["torch"] if installed("torch") else []), WORKER)
 
     def _prepare(self, name: str, shape: Shape, dtype: str) -> dict[str, Any]:
         request = {"do": "prepare", "key": f"{dtype}.", "shape": as_message(shape, dtype), "seed": self.seed}
@@ -221,35 +203,15 @@ def asked(options: argparse.Namespace) -> list[tuple[Shape, str]]:
 
 def main() -> None:
     options = arguments()
-    wanted = asked(options)
-    head = provenance(shlex.join(["python", "benchmarks/gemm_cpu.py", *sys.argv[1:]]))
-    if head["machine"]["cores"] < options.threads:
-        print(f"note: {options.threads} threads, and cores: {head['machine']['cores']}; the times mean little")
-    bench = Bench(options)
-    rows = []
-    try:
-        print(HEAD)
-        for shape, dtype in wanted:
-            rows.append(bench.measure(shape, dtype))
-            print(line(rows[-1]), flush=True)
-    finally:
-        bench.end()
+    rows, about = run("gemm_cpu", asked(options), Bench(options), HEAD, line)
     found = summary(rows)
     tell(found)
-    families = by_family(rows) if options.random is not None else []
-    if families:
+    whole: dict[str, Any] = found
+    if options.random is not None:
+        families = by_family(rows)
         tell_families(families)
-    if options.output is not None:
-        head["versions"] |= bench.versions
-        method = {"threads": options.threads, "rounds": options.rounds, "turn_seconds": options.turn}
-        method |= {"pause_seconds": options.pause, "mode": options.mode, "seed": bench.seed}
-        if families:
-            method |= {"drawn_with": options.random, "count": options.count}
-            found = {**found, "families": families}
-        written(options.output, {"benchmark": "gemm_cpu", **head, "method": method, "floor": FLOOR,
-                                 "noise": noise_of(rows), "summary": found, "rows": rows})  # fmt: skip
-    if options.check and not all(one["met"] for one in found.values()):
-        raise SystemExit(1)
+        whole = {**found, "families": families}
+    finish(options, {**about, "floor": FLOOR, "summary": whole, "rows": rows}, found)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import io
 import re
+import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,55 @@ def test_public_headers_speak_the_words_of_the_field() -> None:
     words = {**OLD_IN_COMMENTS, **OLD_IN_PUBLIC_HEADERS}
     old = [f"{path.name}: {line}" for path in PUBLIC_HEADERS for line in old_comments(path.read_text("utf-8"), words)]
     assert not old, "\n".join(old)
+
+
+# What comments and docstrings of modules do not say, but where AMD kernels and PyTorch's modules have yet to follow.
+OLD_IN_MODULES = {
+    r"\b[Ll](ies?|ying)\b": "is, is contiguous, has the layout",
+    r"copy engine": "TMA",
+    r"\b[Ww]alk(s|ed|ing)?\b": "traverses, or a traversal",
+    r"\bk steps?\b|\bsteps? of k\b": "k-blocks",
+    r"\bparts of (a split )?k\b": "splits of k",
+    r"\b[Hh]ands? on\b": "an ordinary verb: passes, writes",
+}
+NOT_YET = ("backends/hip/", "torch/")
+
+
+def prose_of(source: str) -> Iterator[str]:
+    """Comments and docstrings, line by line, less what stands in backticks."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    texts = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    constants = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr))
+    texts += [each.value for each in constants if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    yield from (re.sub(r"`[^`]*`", "", line) for text in texts for line in text.split("\n"))
+
+
+def old_prose(source: str) -> Iterator[str]:
+    there = {pattern: new for pattern, new in OLD_IN_MODULES.items() if re.search(pattern, source)}
+    if there:
+        for line in prose_of(source):
+            yield from (f"say {new}: {line.strip()}" for pattern, new in there.items() if re.search(pattern, line))
+
+
+def test_comments_of_modules_speak_the_words_of_the_field() -> None:
+    files = {path.relative_to(SOURCE).as_posix(): path for path in SOURCE.rglob("*.py")}
+    assert len(files) > 300
+    old = [
+        f"{place}: {line}"
+        for place, path in files.items()
+        if not place.startswith(NOT_YET)
+        for line in old_prose(path.read_text(encoding="utf-8"))
+    ]
+    assert not old, "\n".join(old)
+
+
+@pytest.mark.parametrize(
+    ("text", "old"),
+    [("x = 1  # as it lies", 1), ('"""Where keys lie."""', 1), ('def f():\n    """Walks\n    over k steps."""', 2),
+     ("# `lies` is a name", 0), ('lies = "walks"', 0)],
+)  # fmt: skip
+def test_the_guard_reads_comments_of_modules(text: str, old: int) -> None:
+    assert len(list(old_prose(text))) == old
 
 
 @pytest.mark.parametrize(

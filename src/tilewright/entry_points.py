@@ -1,7 +1,7 @@
 """What installed packages publish for us, read from their folders.
 
 `importlib.metadata` answers the same and brings a parser of mail headers along, whose import takes longer than the rest
-of the question; it is asked where packages lie elsewhere than in plain folders (zip files, eggs, finders of others).
+of the question; it is asked where packages are elsewhere than in plain folders (zip files, eggs, finders of others).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def parsed(text: str, package: str) -> Iterator[EntryPoint]:
 
 
 def _plain() -> bool:
-    """Whether packages can lie in plain folders alone."""
+    """Whether packages can be in plain folders alone."""
     if any(finder is not PathFinder and hasattr(finder, "find_distributions") for finder in sys.meta_path):
         return False
     return not any(place.endswith(".egg") or os.path.isfile(place) for place in sys.path)  # noqa: PTH113

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-# Deeper than any file of ours; what reads or writes the data afterwards may then walk it without a care.
+# Deeper than any file of ours; what reads or writes the data afterwards may then recurse without a care.
 MOST_NESTED = 64
 MOST_BYTES = 256 << 20
 

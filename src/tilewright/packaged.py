@@ -1,4 +1,4 @@
-"""Files that lie in packages, read without `importlib.resources`.
+"""Files in packages, read without `importlib.resources`.
 
 That one answers the same and brings along what reads zip files and makes temporary ones, which takes longer to import
 than a first call has; it is asked where a package has no plain loader.
@@ -32,7 +32,7 @@ def read_text(package: str, path: str) -> str:
 
 
 def names(package: str, folder: str) -> list[str]:
-    """What lies in a folder of a package; nothing where there is no such folder."""
+    """What is in a folder of a package; nothing where there is no such folder."""
     places = list(getattr(import_module(package), "__path__", ()))
     if len(places) == 1:
         try:

@@ -287,7 +287,7 @@ def test_an_interrupted_build_kills_its_compilers_and_leaves_nothing(store: Stor
         ),
         ("/usr/bin/ld: cannot find -lx: No such file", "/usr/bin/ld: cannot find -lx: No such file"),
         ("k.cpp:1:1: warning: error is a bad name\nstopped", "stopped"),
-        ("", "the compiler said nothing"),
+        ("", "the compiler printed nothing"),
     ],
 )
 def test_the_first_error_line_is_the_one_to_read(log: str, line: str) -> None:

@@ -78,7 +78,7 @@ def test_forgetting_by_id_by_machine_and_all() -> None:
     assert shell("forget", "0000").exit_code == 1
     done = shell("forget", ids[2][:6])
     assert done.exit_code == 0, done.output
-    assert "1 forgotten, 2 stay" in done.stderr
+    assert "1 forgotten, 2 kept" in done.stderr
     assert shell("forget", "--elsewhere").exit_code == 0
     assert [one["problem"]["m"] for one in listed()] == [1]
     assert shell("forget", "--all").exit_code == 0

@@ -331,7 +331,7 @@ def test_a_foreign_file_in_the_way_is_left_alone(kernels: Path, tmp_path: Path, 
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("someone's own\n", encoding="utf-8")
-    with pytest.raises(RequestError, match="in the way") as caught:
+    with pytest.raises(RequestError, match="tilewright did not write it") as caught:
         wrap(kernels, out, build_systems=ALL)
     assert caught.value.rule == "foreign-file"
     assert (out / name).read_text() == "someone's own\n"

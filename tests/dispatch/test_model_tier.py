@@ -164,7 +164,7 @@ def test_a_model_that_sees_the_estimate_says_nothing_once_that_has_changed(
     file.unlink()
     told = Registry(TARGET).explain(PROBLEM)
     assert Registry(TARGET).select(PROBLEM).tier == "heuristic"
-    assert "the analytic estimate, which it looks at, has changed since it was trained" in told.model
+    assert "the analytic estimate, one of its features, has changed since it was trained" in told.model
 
 
 @pytest.mark.parametrize("probe", [None, {}, {"problem": {"m": "x"}, "kernel": {}, "threads": 1, "seconds": 1.0}])

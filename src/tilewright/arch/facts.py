@@ -37,7 +37,7 @@ class Arch:
     machines: tuple[str, ...] = ()  # CPU part of the compiler's target triple; empty means any machine
     vector_bytes: int = 0
     vector_registers: int = 0
-    accumulator_registers: int = 0  # AGPRs: where the sums of matrix instructions may stay
+    accumulator_registers: int = 0  # AGPRs: where accumulators of matrix instructions may be kept
     scalar_registers: int = 0
     warp_size: int = 1
     scratch_bytes: int = 0  # LDS or shared memory a block may use

@@ -147,7 +147,7 @@ class Promises:
 class OpKernels(Protocol):
     """All that one backend knows of one op, which may live in another package than either."""
 
-    template: tuple[str, str]  # of an instance file: the package it lies in, and its path there
+    template: tuple[str, str]  # of an instance file: its package, and its path there
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
         """What the template is filled with beside `name`, `manifest`, `space`, `s` (signature), `h` (schedule)."""
@@ -295,7 +295,7 @@ def kernels_of(name: str, spec: KernelSpec) -> OpKernels:
 
 
 def source_dirs(arch: str, ops: Sequence[str]) -> tuple[Path, ...]:
-    """Where the headers lie that sources for an arch include; a backend that can tell is not asked for its compiler."""
+    """Folders of the headers that sources for an arch include; a backend that knows them needs no compiler."""
     owner = backend(arch_by_name(arch).backend)
     tell = getattr(owner, "include_dirs", None)
     return tuple(tell(ops)) if tell is not None else owner.object_rules(arch, ops).include_dirs

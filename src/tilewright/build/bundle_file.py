@@ -52,7 +52,7 @@ def bundle_error(path: object, why: str, rule: str, remedy: str = "") -> FileErr
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the archive: where its bytes lie."""
+    """A file of the archive: where its bytes are."""
 
     name: str
     start: int
@@ -119,7 +119,7 @@ class BundleFile:
             raise self.error(f"{name} is no JSON: {error}", "bundle-content") from None
 
     def check(self) -> int:
-        """Read every byte: of the files, and of what lies between them; the answer counts the files."""
+        """Read every byte: of the files, and of what is between them; the answer counts the files."""
         for name in self.files:
             self.read(name)
         strange = sorted(set(self.entries) - set(self.files) - {MANIFEST})

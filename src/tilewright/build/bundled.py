@@ -174,7 +174,7 @@ def installed() -> list[Bundle]:
 
 
 def installed_path(name: str) -> Path:
-    """Where the bundle of an entry point lies: in the folder of the module it names, which is not executed."""
+    """The path of an entry point's bundle: in the folder of the module it names, which is not executed."""
     module = plugins.module_of(GROUP, name)
     from importlib.util import find_spec
 
@@ -256,7 +256,7 @@ def support_inputs(source: Source, arch: str, extra: str = "", op: str = "") -> 
 
 
 def support(source: Source, arch: str, extra: str = "", op: str = "") -> Path | None:
-    """Where a library that was compiled from this lies; None where no bundle has it."""
+    """The path of a library that was compiled from this; None where no bundle has it."""
     if not in_force():
         return None
     inputs = support_inputs(source, arch, extra, op)

@@ -49,7 +49,7 @@ def first_error(log: str) -> str:
         for line in lines:
             if pattern.search(line):
                 return line
-    return lines[-1] if lines else "the compiler said nothing"
+    return lines[-1] if lines else "the compiler printed nothing"
 
 
 def _line_of(words: str, log: str) -> str:

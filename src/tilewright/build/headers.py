@@ -1,6 +1,6 @@
 """Which of our headers a source sees, by content.
 
-A small scanner follows the includes that resolve in our include folders; what lies elsewhere belongs
+A small scanner follows the includes that resolve in our include folders; what is elsewhere belongs
 to the compiler and is covered by its identity.  Names are relative to an include folder, so the
 answer is the same wherever the package is installed.
 """

@@ -1,4 +1,4 @@
-"""Kernels by name: a name is never read back, so pools are walked, and only where the name can lead.
+"""Kernels by name: a name is never read back, so pools are searched, and only where the name can lead.
 
 A name ends with its arch and the beginning of its digest and begins with its op and the label of its signature: that
 leaves one arch and a handful of signatures, and of those the proposals whose label is the rest of the name.  The digest

@@ -266,7 +266,7 @@ class Store:
             rule="store-format-file",
             value=str(place),
             remedy="remove it: the store writes the file again and keeps its kernels; or set TILEWRIGHT_CACHE_DIR "
-            "to another place",
+            "to another folder",
         )
 
     @staticmethod

@@ -59,7 +59,7 @@ def _short(findings: list[Finding]) -> list[Finding]:
 
 def _show(findings: list[Finding]) -> None:
     marks = {True: "yes", False: "no", None: ""}
-    shown = table("part", "ok", "what", "", fold=["what", ""])
+    shown = table("component", "ok", "what", "", fold=["what", ""])
     last = ""
     for finding in findings:
         shown.add_row(finding.part if finding.part != last else "", marks[finding.ok], finding.what, finding.text)

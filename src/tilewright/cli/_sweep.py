@@ -51,7 +51,7 @@ class Which:
         named = [f"--{name}" for name in ("pool", "kernel", "config") if getattr(self, name)]
         if len(named) > 1:
             raise RequestError(
-                f"{' and '.join(named)} say two different things about which kernels take part",
+                f"{' and '.join(named)} both choose the kernels to measure",
                 rule="preselected-pool",
                 value=named[0],
                 remedy="leave one of them out",

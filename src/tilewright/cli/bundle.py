@@ -176,7 +176,7 @@ def _check(files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="
 
 
 def _coverage(file: File, targets: Targets = None, op: OfOp = "", html: Page = None, json: AsJson = False) -> None:
-    """Tell for every problem and target the kernel, its tier, the expected loss, and what is missing and why."""
+    """For every problem and target: the kernel, its tier, the expected loss, and what is missing and why."""
     from tilewright.build.bundle_file import BundleFile
     from tilewright.bundle import coverage
     from tilewright.bundle.plan import covered

@@ -132,7 +132,7 @@ def gc(
     if reset:
         before = upkeep.reset(store)
         if before.foreign:
-            say(f"{store.root} stays: {', '.join(before.foreign[:5])} in it is not the store's")
+            say(f"{store.root} is kept: {', '.join(before.foreign[:5])} in it is not the store's")
     removed_versions = upkeep.other_versions(store) if other else []
     for folder in removed_versions:
         remove_tree(folder)
@@ -156,12 +156,12 @@ def gc(
         )
         return
     say(
-        f"removed {report.entries} entries ({human(report.bytes)}) and {report.leavings} leavings of ended processes; "
-        f"{report.left_entries} entries ({human(report.left_bytes)}) stay in {store.root}"
+        f"removed {counted(report.entries, 'entry')} ({human(report.bytes)}) and {counted(report.leavings, 'file')} "
+        f"of ended processes; {counted(report.left_entries, 'entry')} ({human(report.left_bytes)}) kept in {store.root}"
     )
     if report.in_use:
         say(
-            f"{report.in_use} of them are over the bound and stay, being used in the last "
+            f"{report.in_use} of them are over the limit and are kept, having been used in the last "
             f"{upkeep.IN_USE_SECONDS:.0f} seconds: another process may be about to load them; --all removes them too"
         )
     for folder in removed_versions:

@@ -122,7 +122,7 @@ def forget(
     """Remove records; dispatch uses models and estimates again."""
     if not (ids or everything or elsewhere):
         raise RequestError(
-            "nothing is said to be forgotten",
+            "no record to forget is named",
             rule="option-missing",
             remedy="give ids, --all or --elsewhere",
         )
@@ -131,7 +131,7 @@ def forget(
     count = records.forget(
         lambda record: everything or (bool(ids) and named(record)) or (elsewhere and not _here(record))
     )
-    say(f"{count} forgotten, {len(records.all())} stay in {records.path}")
+    say(f"{count} forgotten, {len(records.all())} kept in {records.path}")
 
 
 def export(

@@ -1,6 +1,6 @@
 """A reader for filter expressions such as `c.tile_n >= 128 and c.pipeline == 'packed'`.
 
-The text is parsed by Python's own parser and then walked over a short list of allowed nodes;
+The text is parsed by Python's own parser and then evaluated over a short list of allowed nodes;
 nothing in it is ever executed.  `c` is the kernel; its attributes are the flat names of
 `tilewright.ops.fields`.  Arithmetic is for numbers only, so no expression can build a large
 value out of a short text.

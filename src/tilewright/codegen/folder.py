@@ -68,7 +68,7 @@ def demand_printable(place: Path) -> None:
 def foreign(path: Path) -> RequestError:
     """A file that someone else wrote is left alone, and said."""
     return RequestError(
-        f"{path} is in the way: tilewright did not write it",
+        f"{path} exists, and tilewright did not write it",
         rule="foreign-file",
         value=str(path),
         remedy="choose another output folder, or move the file",

@@ -233,7 +233,7 @@ def _rules(entries: Sequence[Mapping[str, Any]]) -> dict[str, ObjectRules]:
 
 
 def _notes(entries: Sequence[Mapping[str, Any]], rules: Mapping[str, ObjectRules]) -> tuple[str, ...]:
-    """What the backend has to say of its compiler, and kernels that were written for other headers than lie here."""
+    """What the backend has to say of its compiler, and kernels that were written for other headers than these."""
     notes = {rule.note: None for rule in rules.values() if rule.note}
     for entry in entries:
         written, here = str(entry.get("headers", "")), rules[str(entry["arch"])].headers

@@ -120,7 +120,7 @@ class FmhaProblemBuilder:
     def fp8_static_quant(self, on: bool = True) -> FmhaProblemBuilder:
         return self.qscale_type("pertensor") if on else self
 
-    # -- how it lies -------------------------------------------------------------------------------
+    # -- layout ------------------------------------------------------------------------------------
 
     def group_mode(self, on: bool = True) -> FmhaProblemBuilder:
         self._group = on
@@ -181,7 +181,7 @@ class FmhaProblemBuilder:
         return AttentionProblem(**{**self._fields, **self._typed(), **self._masked(), **self._laid()})
 
     def _backward(self) -> AttentionBackwardProblem:
-        """The whole, or one of its kernels: with sums of dq where there is no other work for `convert`."""
+        """The whole, or one of its kernels: with dq in fp32 where there is no other work for `convert`."""
         fields_set = dict(self._fields)
         for name, what in _FORWARD_ONLY.items():
             if fields_set.get(name, "none") not in ("none", 0):

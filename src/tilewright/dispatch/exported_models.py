@@ -1,8 +1,8 @@
 """Learned models that a registry's JSON takes along for C++, worked out for its kernels.
 
 What a model sees of kernels alone, and which of them it has not seen, is worked out here, once; features of a problem
-come from the selection library, which C++ asks as Python does.  Only the walk through the trees is C++'s own
-(`cpp/src/models.cpp`), in the order of sums of `native/trees.cpp`.
+come from the selection library, which C++ asks as Python does.  Only the evaluation of the trees is C++'s own
+(`cpp/src/models.cpp`), adding in the order of `native/trees.cpp`.
 
     {"name", "op", "file": the trees, "base", "devices": [identities], "units": [least, most], "far", "trust",
      "rough": [start, byte, operation], "sigma", "low", "high": ranges of the problem's features,

@@ -192,7 +192,7 @@ class Locked:
     def selection(self, op: Op, problem: Any, target: str, where: Where | None = None) -> Selection | None:
         """The kernel that the file has for a problem; None where it leaves the problem to others.
 
-        Arrays that the kernel cannot take as they lie (`where`) are left to others too, but not in a frozen process.
+        Arrays that the kernel cannot read in place (`where`) are left to others too, but not in a frozen process.
         """
         pin, family = self._pins(op, problem, target)
         if pin is not None:

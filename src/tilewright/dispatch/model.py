@@ -33,7 +33,7 @@ from tilewright.runtime.trees import BySets, Desk, Forest, KernelFeatures, by_se
 
 Array = np.ndarray[Any, Any]
 
-_OUTDATED = "the analytic estimate, which it looks at, has changed since it was trained: train it again"
+_OUTDATED = "the analytic estimate, one of its features, has changed since it was trained: train it again"
 MOST = 500.0  # of a card's logarithms: more than any model has, less than overflows
 _SAME_ESTIMATE = 1e-6  # compilers of NumPy may round another way
 
@@ -273,7 +273,7 @@ class Model:
         return strange
 
     def outside(self, query: Query) -> str:
-        """Which feature of a problem lies beyond its training; empty where none does."""
+        """Which feature of a problem is beyond its training; empty where none is."""
         (low, high), first = self._range, query.features
         beyond = (first < low) | (first > high)
         if not beyond.any():

@@ -241,7 +241,7 @@ def in_order(card: Card, forest: Forest, low: Array, high: Array) -> Model:
 
 
 def folder() -> Path:
-    """Where a user's own models lie; those there come before the ones that ship."""
+    """The folder of a user's own models, which take precedence over those that ship."""
     return settings.current().cache_dir / "models"
 
 

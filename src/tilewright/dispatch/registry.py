@@ -448,7 +448,7 @@ class Registry:
             decided = f"refused: {text.splitlines()[0]}"
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None
         times = {timing.digest: timing.seconds for timing in record.timings} if record is not None else {}
-        unused = [] if now.measure else ["measurements are not looked at: the setting `measure` is off"]
+        unused = [] if now.measure else ["measurements are ignored: the setting `measure` is off"]
         fitting = candidates if where is None else tuple(spec for spec in candidates if not where(spec))
         if now.measure and not records().empty:
             unused = tiers.by_record(op, problem, self.target, count, fitting, registered, where)[1]

@@ -2,7 +2,7 @@
 
 A result is one kernel on one problem on one device: a time with its spread and error, or a status with the reason why
 there is none.  Its key is the kernel's digest, the problem's digest, the device's fingerprint and the host's threads;
-what repeats (specs, problems, devices, protocols) lies in tables of its own.  A choice names the kernel that dispatch
+what repeats (specs, problems, devices, protocols) has tables of its own.  A choice names the kernel that dispatch
 takes for a problem on a device.
 
 Every change is one transaction: a process killed at any moment leaves whole rows.  A file of a newer schema, or one

@@ -1,4 +1,4 @@
-"""How many wait states must lie behind a matrix instruction before its result is touched.
+"""How many wait states a matrix instruction needs before its result is touched.
 
 AMD's ISA documents of CDNA list them as required wait states; LLVM's hazard recognizer has the same numbers.  A wait
 state is one instruction, or one of the counts of `s_nop`.  A later matrix instruction may take the accumulators as its

@@ -130,7 +130,7 @@ class Elf:
 
 
 def embedded(data: bytes, machine: str) -> Iterator[bytes]:
-    """Files for another machine that lie whole inside this one, as our CUDA libraries hold their device code."""
+    """Files for another machine that are embedded whole in this one, as our CUDA libraries hold their device code."""
     from elftools.elf.enums import ENUM_E_MACHINE
 
     code = ENUM_E_MACHINE[machine].to_bytes(2, "little")

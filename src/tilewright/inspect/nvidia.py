@@ -94,7 +94,7 @@ def _numbers(code: Elf) -> dict[str, dict[int, int]]:
             if words[0] >= len(names):
                 raise damaged(code.what, "it describes a function it does not name")
             numbers_of.setdefault(names[words[0]], {})[number] = words[1]
-    # Subroutines of a kernel (a division of 64-bit numbers) are described too, but lie in its section.
+    # Subroutines of a kernel (a division of 64-bit numbers) are described too, but are in its section.
     return {name: numbers for name, numbers in numbers_of.items() if code.section(f".text.{name}") is not None}
 
 

@@ -30,7 +30,7 @@ class Settings:
 
     trees: int = 300
     leaves: int = 47
-    deep: int = 8  # a walk takes as long as a tree is deep
+    deep: int = 8  # an evaluation takes as long as a tree is deep
     rate: float = 0.1
     least_rows: int = 10  # of a leaf
     share: float = 0.6  # of the features that a tree may ask
@@ -156,7 +156,7 @@ def _continued(card: Card, start: Model, honest: _Honest) -> Card:
 
 
 def far_of(data: Data) -> float:
-    """A multiple of the lowest estimate within which the fastest kernel lies, but for one problem in two hundred."""
+    """A multiple of the lowest estimate within which the fastest kernel is, but for one problem in two hundred."""
     rates = [group.estimates[int(np.argmin(group.seconds))] / group.estimates.min() for group in data.groups]
     return max(LEAST_FAR, round(1.1 * float(np.quantile(rates, 0.995)), 2))
 

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 _QUESTION = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)  # problem, schedule, answer
 OTHER_RULE = 1  # of a kernel that Python says no of; no address
-# Numbers of a Question that lie side by side: estimates_only, threads, l2_bytes; served, best.
+# Adjacent numbers of a Question: estimates_only, threads, l2_bytes; served, best.
 _QUESTION_NUMBERS, _QUESTION_AT = struct.Struct("=3q"), Question.estimates_only.offset
 _MOST_THREADS = 1 << 20  # of any machine: a number that fits beside the others
 _ANSWER_NUMBERS, _ANSWER_AT = struct.Struct("=2q"), Question.served.offset
@@ -98,7 +98,7 @@ class Judge:
         return ctypes.addressof(array)
 
     def _rows(self, specs: Sequence[KernelSpec]) -> list[Candidate]:
-        """The kernels as the library knows them.  Their numbers lie one after another: a question runs over all of
+        """The kernels as the library knows them.  Their numbers are contiguous: a question runs over all of
         them, and in a program that does other things in between they are in no near cache."""
         numbers: list[int] = []
         families: list[tuple[int, int]] = []  # of each kernel, and where its numbers begin
@@ -134,7 +134,7 @@ class Judge:
         held[:] = [rates[name] for name in names]
 
     def question(self, problem: int, rules: Array, seconds: Array, threads: int) -> Question:
-        """A question of one's own, of numbers that lie at a place: `ask_place` answers it, `numbers` fills them in."""
+        """A question of one's own, of numbers at an address: `ask_place` answers it, `numbers` fills them in."""
         return Question(
             candidates=self.place, order=self.order.ctypes.data, problem=problem, rules=rules.ctypes.data,
             seconds=seconds.ctypes.data, count=len(self.specs), threads=threads,

@@ -102,7 +102,7 @@ def of_sequence(array: Any, index: int, rows: int, keys: int) -> Array | None:
 
 
 def row_lengths(p: Any, operands: Given, index: int) -> tuple[int, int, int, int]:
-    """First row, rows, first key and keys of a sequence whose keys lie in no pages."""
+    """First row, rows, first key and keys of a sequence whose keys are not paged."""
     first_row, rows, first_key, keys = 0, p.seqlen_q, 0, p.seqlen_k
     if p.varlen:
         first_row, first_key = int(operands["cu_seqlens_q"][index]), int(operands["cu_seqlens_k"][index])

@@ -565,7 +565,7 @@ class OpDefaults:
             f"{name!r} is not a preselected set: {self.name} has none",
             rule="preselected-name",
             value=name,
-            remedy="ask for a pool instead",
+            remedy="name a pool instead",
         )
 
     def configured(self, data: Mapping[str, Any], arch: str, **axes: Any) -> Iterator[KernelSpec]:

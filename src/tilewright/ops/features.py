@@ -10,7 +10,7 @@
 
 The estimate may change after a model was trained: one that sees it remembers what it was (`dispatch.model`, probes).
 
-A feature is known by its name.  A model keeps the names of its own, and where a column lies follows from them alone: a
+A feature is known by its name.  A model keeps the names of its own, which alone give the index of a column: a
 kernel family that joins an op, or a field that a schedule gains, moves nothing.  A model says nothing of a kernel with
 a field that it has no feature for, unless the field has its default: as such kernels were before there was the field.
 
@@ -245,7 +245,7 @@ class Frame:
     def _pool(self, specs: Sequence[KernelSpec], units: int) -> Pool:
         rows = [self._row(spec) for spec in specs]
         block = np.array([row for row, _ in rows], np.float32).reshape(len(specs), len(self.kernel_columns))
-        # Copies, in which neighbours lie side by side.
+        # Copies, in which neighbours are contiguous.
         fields: dict[str, Any] = dict(zip(self.kernel_columns, block.T.astype(np.float64), strict=True))
         terms = getattr(self._part, "kernel_terms", None)
         if terms is not None:

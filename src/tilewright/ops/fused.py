@@ -1,4 +1,4 @@
-"""What several ops can fuse behind their sums: activations, and tensors added or multiplied."""
+"""What several ops can fuse behind their accumulators: activations, and tensors added or multiplied."""
 
 from __future__ import annotations
 

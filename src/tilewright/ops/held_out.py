@@ -6,11 +6,14 @@ the same, a problem has all of them, and one in common is enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tilewright.ops.engine import Values
+
+if TYPE_CHECKING:
+    import random
 
 NEAR = 1.08  # each size of a neighbour is within this factor of the other's
 
@@ -20,6 +23,28 @@ _Problem = TypeVar("_Problem")
 
 def close(sizes: Sequence[int], other: Sequence[int]) -> bool:
     return all(max(a, b) <= NEAR * min(a, b) for a, b in zip(sizes, other, strict=True))
+
+
+def drawn_in_turn(
+    seed: int, count: int, kinds: Sequence[str], draw_one: Callable[[random.Random, str], Values]
+) -> Iterator[Values]:
+    """Problems drawn by a seed, the kinds in turn."""
+    import random  # who only selects does without it
+
+    draw = random.Random(seed)
+    for index in range(count):
+        yield draw_one(draw, kinds[index % len(kinds)])
+
+
+_Device = TypeVar("_Device")
+
+
+def half_each(
+    drawn: Callable[[int, int, _Device], Iterable[Values]], seed: int, count: int, devices: tuple[_Device, _Device]
+) -> list[Values]:
+    """So many problems, half of them drawn for each of two kinds of device."""
+    first, second = devices
+    return [*drawn(seed, count // 2, first), *drawn(seed + 1, count - count // 2, second)]
 
 
 class HeldOut(Generic[_Problem]):

@@ -121,7 +121,7 @@ def price(before: Any, after: Any) -> float:
     return 0.0 if before == after else A_FIELD + _apart(before, after)
 
 
-# -- the walk ------------------------------------------------------------------------------------------
+# -- the search ----------------------------------------------------------------------------------------
 
 _Choices = Mapping[str, Sequence[tuple[float, Any]]]  # price and value, what was asked for first
 
@@ -202,7 +202,7 @@ def _mattering(op: Op, spec: KernelSpec, choices: _Choices) -> _Choices:
 
 
 def _of_pools(op: Op, spec: KernelSpec, proposed: Sequence[Any]) -> Iterator[Neighbour]:
-    """Where the walk did not come so far: kernels of the pools, nearest first."""
+    """What the search did not reach: kernels of the pools, nearest first."""
     distances = [0.0] * len(proposed)
     for name in (field.name for field in fields(spec.schedule)):
         wanted, prices = getattr(spec.schedule, name), dict[Any, float]()  # a field has few values

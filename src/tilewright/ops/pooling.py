@@ -17,7 +17,7 @@ from tilewright.ops.base import KernelSpec, NamedSet, Violation
 from tilewright.renames import warn_renamed
 
 # Pools that turn every axis: what they hold runs into thousands a signature.  Those an op has of its own may hold as
-# much: only the small ones are walked where nobody says what is looked for.
+# much: only the small ones are searched where nobody says what is looked for.
 SWEPT = ("full", "profiler")
 SMALL = ("tiny", "tests", "default", "full-tests")
 POOL_NAMES = ("tiny", "tests", "default", *SWEPT)

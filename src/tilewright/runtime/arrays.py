@@ -125,7 +125,7 @@ def dtype_name(what: str, kind: np.dtype[Any]) -> str:
 
 
 def number_beside(operand: Any, number: float) -> Any:
-    """A number as an array of fp32 without dimensions: where a tensor or an array of ours lies, else in host memory."""
+    """A number as a 0-d array of fp32: on the device of a tensor or an array of ours, else in host memory."""
     if torch_arrays.is_tensor(operand):
         return torch_arrays.number_like(operand, number)
     array = np.asarray(number, np.float32)

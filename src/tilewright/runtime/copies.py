@@ -1,4 +1,4 @@
-"""The error for an operand that kernels cannot read as it lies, but could read a copy of."""
+"""The error for an operand that kernels cannot read in place, but could read a copy of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ALLOW = 'copy="allow"'
 
 
 class CopyNeeded(ProblemError):
-    """An operand that kernels cannot read as it lies in memory; a copy of it would do."""
+    """An operand that kernels cannot read in place; a copy of it would do."""
 
     what = ""  # its name
     how = ""  # how to copy it by hand

@@ -31,7 +31,7 @@ __all__ = [
 DLPACK_DEFAULT_STREAM = 1  # as DLPack calls the stream 0 of CUDA
 # More than any kernel of today asks for, so that a stream's workspace is made once and seldom moves.
 LEAST_WORKSPACE = 32 << 20
-MOST_SPARE = 256 << 20  # memory that may lie idle for a capture that never comes
+MOST_SPARE = 256 << 20  # memory that may be idle for a capture that never happens
 _RELAXED = 2
 _DEFAULT_STREAM = 0  # which is never captured
 

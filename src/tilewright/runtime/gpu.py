@@ -389,7 +389,7 @@ class Gpu:
                         once.memory.free()
                     return
                 address = self.workspace(nbytes + clear_bytes, stream, clear_bytes) + clear_bytes
-                # The short path in C asks no lock: it must not find what kernels of this call still hand on.
+                # The short path in C asks no lock: it must not find results that kernels of this call still read.
                 lent = self._workspaces.pop(stream)
                 try:
                     yield address, stream

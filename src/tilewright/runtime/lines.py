@@ -1,4 +1,4 @@
-"""How arrays lie in memory: strides and extents; and arrays of the host that begin with a line of a cache, as PyTorch's
+"""Arrays in memory: strides and extents; and arrays of the host that begin with a line of a cache, as PyTorch's
 do and NumPy's do not.
 """
 

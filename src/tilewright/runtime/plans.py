@@ -136,7 +136,7 @@ class Plan:
             prepared = _prepared(kernel, stage, request, threads)
             stages.append(prepared)
             own, clear = max(own, prepared.scratch - kernel.clear_bytes), max(clear, kernel.clear_bytes)
-        # The workspace: what kernels use, one after another; what they hand on; copies of operands.
+        # The workspace: what kernels use, one after another; results between them; copies of operands.
         between = request.between_bytes
         between_at = staging.up(own) if own else 0
         copies_at = between_at + (staging.up(between) if between else 0)

@@ -148,7 +148,7 @@ class Request:
     stages: tuple[StageRequest, ...]
     results: tuple[Result, ...]
     place: Place = HOST
-    between_bytes: int = 0  # that the stages hand on to each other
+    between_bytes: int = 0  # of results between the stages
     spans: tuple[Span, ...] = ()  # one a slot; `calls` knows them from the arrays
     others: Callable[[], Sequence[Request]] | None = field(default=None, compare=False)  # the same call in other stages
 

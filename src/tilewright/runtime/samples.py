@@ -39,7 +39,7 @@ def poison_results(binding: Binding, sample: Sample) -> None:
 
 
 def _there(device: Device, array: Array) -> DeviceArray:
-    """The memory an array lies in, as it lies there: strides stay what they are."""
+    """The memory of an array, as it is: strides are kept."""
     strides = tuple(stride // array.itemsize for stride in array.strides)
     low, high = extent(array.shape, strides, array.itemsize)
     memory = device.allocate(high - low)

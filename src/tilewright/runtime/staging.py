@@ -83,7 +83,7 @@ def carry_out(device: Device, copy: Copy, source: int, target: int) -> None:
 
 
 def _strided(address: int, shape: Sequence[int], strides: Sequence[int], itemsize: int) -> np.ndarray[Any, Any]:
-    """Memory as an array of elements of that size; along negative strides it lies before the address."""
+    """Memory as an array of elements of that size; along negative strides it is before the address."""
     if 0 in shape:
         return np.empty(tuple(shape), f"u{itemsize}")
     steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
@@ -115,7 +115,7 @@ def _copy(device: Device, to: _Strided, origin: _Strided, shape: Sequence[int], 
     done = rows if strides[0] or rows == 1 else 1
     if contiguous and (done == 1 or strides[0] >= columns * itemsize):
         device.copy_rows(target, steps[0], source, strides[0], columns * itemsize, done)
-    elif contiguous:  # rows that lie on each other
+    elif contiguous:  # rows that overlap
         for index in range(done):
             at, start = target + index * steps[0], source + index * strides[0]
             device.copy_rows(at, steps[0], start, strides[0], columns * itemsize, 1)

@@ -3,7 +3,7 @@
 The kernels of a selection are asked about by sets (`BySets`): trees share decisions, so a decision (a feature, and one
 of its thresholds) is a set of bits, one a kernel, that is worked out once, and a node of a tree takes two operations on
 sets, for up to 512 kernels; nodes that no kernel comes to take none.  Trees that look at the problem alone say the same
-of all kernels and are walked once.
+of all kernels and are evaluated once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Forest:
     """Nodes of all trees: the children of an inner node are neighbours, `left` is the index of the first.
 
     A row goes left where its feature is at most the threshold, or is no number.  A leaf leads to itself, by an infinite
-    threshold; children come behind their parent, so that no walk is endless.
+    threshold; children come behind their parent, so that no evaluation is endless.
     """
 
     nodes: Array
@@ -245,7 +245,7 @@ class BySets:
         self, desk: Desk, kernels: KernelFeatures, units: float, estimates: Array, low: int, high: int,
         far: float, trust: float, rough: float,
     ) -> Array | int:  # fmt: skip
-        """Seconds of all kernels, or the first of the problem's features that lies beyond `low` and `high` (places)."""
+        """Seconds of all kernels, or the index of its first feature beyond `low` and `high`."""
         question, wanted = desk.question, desk.prediction
         seconds = np.empty(len(estimates))
         question.kernel, question.units = kernels.place, units
@@ -275,7 +275,7 @@ def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
     if native is None or not len(roots) or roots[0] or (sizes <= 0).any():
         return None
     tree = np.repeat(np.arange(len(roots)), sizes)
-    # Trees lie one behind another, and every node but the roots has one parent.
+    # Trees are contiguous, and every node but the roots has one parent.
     parents = np.bincount(_joined(left[~leaf], left[~leaf] + 1), minlength=len(nodes))
     if (tree[left + ~leaf] != tree).any() or (parents != ~np.isin(own, roots)).any():
         return None
@@ -293,7 +293,7 @@ def by_sets(forest: Forest, width: int, common: int = 0) -> BySets | None:
 
 
 def _in_lines(array: Array) -> Array:
-    """The same where a line of the cache begins: a part of a tree lies in one or two of them, never in one more."""
+    """The same where a line of the cache begins: a part of a tree is in one or two of them, never in one more."""
     room = np.empty(array.nbytes + _SET, np.uint8)
     first = -room.ctypes.data % _SET
     kept: Array = room[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -350,7 +350,7 @@ def _parted(forest: Forest, common: int) -> tuple[Forest, Forest]:
 
 
 def _of_trees(forest: Forest, which: Array, sizes: Array) -> Forest:
-    """Some of its trees, of trees that lie one behind another."""
+    """Some of its trees, of contiguous trees."""
     kept = np.repeat(which, sizes)
     roots = _joined(0, np.cumsum(sizes[which]))[:-1].astype(np.int32)
     nodes = forest.nodes[kept]

@@ -38,7 +38,7 @@ _native: tuple[Callable[..., None], Callable[[type[Any], int], int]] | None = No
 
 
 def use(settle: Callable[..., None], own: Callable[[type[Any], int], int]) -> None:
-    """Let C walk through plans from now on; `own(type, 1)` is said of what all types inherit from that are ours."""
+    """Let C traverse plans from now on; `own(type, 1)` is said of what all types inherit from that are ours."""
     global _native
     if _function is None or any(own(base, 1) for base in _ctypes) or any(own(kind, 0) for kind in _ours):
         return

@@ -97,7 +97,7 @@ def folder_error(error: OSError, prefix: Path) -> ToolchainError:
 
 
 def places() -> list[Path]:
-    """Where a toolchain may lie: the place the setting rocm_path names, then the cache."""
+    """Where a toolchain may be: the folder the setting rocm_path names, then the cache."""
     path = settings.current().rocm_path
     prefixes = [Path(path).expanduser()] if path else []
     return [*prefixes, *(default_prefix(name) for name in NAMES)]

@@ -1,4 +1,4 @@
-"""Small scripts that run the unpacked compilers where they lie.
+"""Small scripts that run the unpacked compilers in place.
 
 The unpacked binaries may be built for a newer C library than this machine's, so each is started by
 the loader that came with it.  The loader hides the binary's place from clang, which is why clang is

@@ -63,7 +63,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A kernel that was built somewhere: its bytes lie in this process's part of the cluster's memory."""
+    """A kernel that was built somewhere: its bytes are in this process's share of the cluster's memory."""
 
     spec: KernelSpec
     kin: str

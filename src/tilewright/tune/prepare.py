@@ -326,7 +326,7 @@ def _of_word(registry: Registry, word: str) -> Iterator[Made]:
     """A file or the name of a set, of all ops that it has problems of."""
     if word in ops.op_names():
         raise _what(
-            word, f"nothing is said of the problems of {word}", f'prepare("{word}", m=(1, 64), ...), or problems='
+            word, f"{word} is given without sizes of its problems", f'prepare("{word}", m=(1, 64), ...), or problems='
         )
     having = [op for op in ops.op_names() if _has(word, op)]
     if not having:

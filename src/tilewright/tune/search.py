@@ -1,6 +1,6 @@
 """Search: which kernels to measure next, where a pool is too large to measure whole.
 
-A strategy is asked for trials and told what they took; it never measures anything itself, and is the same for the same
+A strategy proposes trials and receives their times; it never measures anything itself, and is the same for the same
 seed and the same answers.  What it knows of kernels is what their schedules are made of (`Space`), for any op.
 
     random   every kernel of the pool, in an order by seed
@@ -94,7 +94,7 @@ class Shape:
 
 
 class Strategy(Protocol):
-    """Asked and told in turns; `ask` gives nothing where there is nothing left to try."""
+    """`ask` and `tell` alternate; `ask` gives nothing where there is nothing left to try."""
 
     def ask(self) -> Sequence[Trial]: ...
 
@@ -102,7 +102,7 @@ class Strategy(Protocol):
 
 
 class _Known:
-    """What was told: seconds by place, infinite where a kernel has none."""
+    """What `tell` was given: seconds by index, infinite where a kernel has none."""
 
     def __init__(self, space: Space, seed: int, rounds: int) -> None:
         self.space, self.rounds = space, rounds
@@ -338,7 +338,7 @@ class Halving(_Known):
         self._bracket: _Bracket | None = None
         self._tried: set[int] = set()  # in any bracket
         self._noises: list[float] = []
-        self._whole: dict[int, Seen] = {}  # told with all the rounds there are
+        self._whole: dict[int, Seen] = {}  # measured with all the rounds there are
 
     def tell(self, trial: Trial, seen: Seen) -> None:
         if seen.seconds is not None and seen.rounds >= FIRST_ROUNDS:

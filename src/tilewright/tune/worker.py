@@ -78,7 +78,7 @@ def _die_with_parent() -> None:
 
 
 def _keep_memory() -> None:
-    """Operands and references of a problem lie where those of the last one did: fresh pages cost more than they do."""
+    """Operands and references of a problem reuse the memory of the last one's: fresh pages cost more than they do."""
     try:
         change = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -179,7 +179,7 @@ class Regionstats(OpDefaults):
 
     def supports(self, spec: KernelSpec, problem: RegionstatsProblem) -> list[Violation]:
         if not problem.stage:
-            return [Violation("stage", "a kernel computes one stage of the problem", "ask for each stage")]
+            return [Violation("stage", "a kernel computes one stage of the problem", "select a kernel for each stage")]
         if spec.signature != problem.signature:
             return [Violation("signature", f"computes {spec.signature.label()}, not {problem.signature.label()}")]
         return []

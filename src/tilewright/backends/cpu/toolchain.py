@@ -82,7 +82,7 @@ class CpuToolchain:
                 f"{self.identity.version} compiles host kernels, and {arch} is a target of the {facts.backend} backend",
                 rule="arch-backend",
                 value=arch,
-                remedy="ask the toolchain of the arch's own backend",
+                remedy="use the toolchain of the arch's own backend",
             )
         if facts.machines and self.machine not in facts.machines:
             raise ToolchainError(

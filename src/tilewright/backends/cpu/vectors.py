@@ -1,6 +1,6 @@
 """CPU vectors, as every op with host kernels counts them: lanes, what a multiply eats, registers of a block.
 
-A register block (warp tile) is rows by columns by k: sums stand in vectors along the columns, and k is what one
+A register block (warp tile) is rows by columns by k: accumulators are vectors along the columns, and k is what one
 multiply-accumulate instruction eats at once.
 """
 
@@ -49,7 +49,7 @@ def block_rules(block: tuple[int, int, int], step: int, what: str, arch: Arch) -
 
 
 def block_fits(rows: int, columns: int, arch: Arch) -> Iterator[Violation]:
-    """The sums of a block, a row of the operand beside it and what is broadcast fit the registers."""
+    """The accumulators of a block, a row of the operand beside it and what is broadcast fit the registers."""
     vectors = columns // lanes(arch)
     # One more register holds what is broadcast where the ISA cannot fold it into the multiply.
     spare = 1 if "avx512" in arch.features else 2

@@ -17,7 +17,7 @@ class Refused(Exception):
 
 
 def _load(path: str) -> Any:
-    # It looks for this one by name only, and so finds what is loaded already but not what lies beside it.
+    # It looks for this one by name only, and so finds what is loaded already but not what is in the same folder.
     for beside in Path(path).resolve().parent.glob("libnvrtc-builtins.so*"):
         ctypes.CDLL(str(beside), mode=ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(path)

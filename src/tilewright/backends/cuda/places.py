@@ -1,4 +1,4 @@
-"""Where CUDA lies: folders of installations and of NVIDIA's wheels, and what is in them."""
+"""Where CUDA is: folders of installations and of NVIDIA's wheels, and what is in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewright.backends.search import numbers, which
 
-USUAL = Path("/usr/local")  # cuda and cuda-<version> lie here
+USUAL = Path("/usr/local")  # cuda and cuda-<version> are here
 SYSTEM_LIBRARIES = (Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64"))
 _LIBRARY_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib")
 

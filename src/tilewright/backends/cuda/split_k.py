@@ -1,4 +1,4 @@
-"""What parts of k cost: kernels and their estimates count with it alike (`PartCosts` of select/parts_of_k.h)."""
+"""What splits of k cost: kernels and their estimates count with it alike (`PartCosts` of select/parts_of_k.h)."""
 
 from __future__ import annotations
 

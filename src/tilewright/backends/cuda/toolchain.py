@@ -86,7 +86,7 @@ class CudaToolchain:
                 f"{self.identity.kind} compiles for NVIDIA GPUs, and {arch} is a target of the {facts.backend} backend",
                 rule="arch-backend",
                 value=arch,
-                remedy="ask the toolchain of the arch's own backend",
+                remedy="use the toolchain of the arch's own backend",
             )
         if self.identity.kind == "nvrtc":
             return (*_NVRTC_CODE, f"--gpu-architecture={_codes(facts.compile_flags)[0]}")

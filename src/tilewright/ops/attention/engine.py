@@ -14,7 +14,7 @@ from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.ops.attention_models import DECODERS, ENCODERS, LATENT
 from tilewright.ops.engine import ForeignWords, ProblemSet, Values
-from tilewright.ops.held_out import HeldOut, Spelling, close
+from tilewright.ops.held_out import HeldOut, Spelling, close, drawn_in_turn, half_each
 
 if TYPE_CHECKING:
     import random
@@ -79,11 +79,7 @@ def _drawn(draw: random.Random, family: str, device: str) -> Values:
 
 def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
     """Families in turn."""
-    import random  # who only selects does without it
-
-    draw = random.Random(seed)
-    for index in range(count):
-        yield _drawn(draw, FAMILIES[index % len(FAMILIES)], device)
+    return drawn_in_turn(seed, count, FAMILIES, lambda draw, family: _drawn(draw, family, device))
 
 
 # -- sets ----------------------------------------------------------------------------------------------------------
@@ -92,13 +88,13 @@ def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
 @lru_cache(maxsize=1)
 def _holdout() -> list[Values]:
     """Half for each kind of device."""
-    return [*drawn(HOLDOUT_SEED, HOLDOUT // 2, "cpu"), *drawn(HOLDOUT_SEED + 1, HOLDOUT - HOLDOUT // 2, "gpu")]
+    return half_each(drawn, HOLDOUT_SEED, HOLDOUT, ("cpu", "gpu"))
 
 
 def _kinds(p: AttentionProblem) -> frozenset[tuple[Any, ...]]:
     """What neighbours have in common (heads, windows and features), as it is spelled and as the plainest of the same.
 
-    The keys in parts are the same problem, and no window lies nowhere.
+    Split keys are the same problem, and without a window its alignment means nothing.
     """
     family = "forward" if p.family == "split" else p.family
     return frozenset(

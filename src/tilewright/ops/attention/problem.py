@@ -1,4 +1,4 @@
-"""Attention as the user has it at run time: sizes, what a row sees, strides, dtypes, where keys lie."""
+"""Attention as the user has it at run time: sizes, what a row sees, strides, dtypes, pages of keys."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class AttentionProblem:
 
     @property
     def flops(self) -> int:
-        """Products and sums of both multiplications, of the pairs that see each other."""
+        """Multiplications and additions of both matrix products, of the pairs that see each other."""
         if self.family == "append":
             return 3 * self.batch * self.seqlen_q * (self.heads_kv + self.heads_q * self.rotary_q) * self.rotary_dim
         if self.family == "combine":

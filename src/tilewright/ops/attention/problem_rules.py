@@ -110,7 +110,7 @@ def _sizes(p: AttentionProblem) -> Iterator[Violation]:
         yield Violation("splits", f"{p.num_splits} splits, and at most {MOST_SPLITS} can be combined",
                         f"use 1 to {MOST_SPLITS}, or leave it out")  # fmt: skip
     if p.family in ("split", "combine") and p.num_splits < 1:
-        yield Violation("splits", f"{an(p.family)} of {p.num_splits} parts", "use 1 or more")
+        yield Violation("splits", f"{an(p.family)} of {p.num_splits} splits", "use 1 or more")
 
 
 def _heads(p: AttentionProblem) -> Iterator[Violation]:

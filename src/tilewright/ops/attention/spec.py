@@ -65,7 +65,7 @@ class AttentionSignature:
     dropout: bool = False
     return_lse: bool = False
     sink: bool = False  # a learned logit a head
-    varlen: bool = False  # rows (and keys, unless in pages) lie one sequence behind the other
+    varlen: bool = False  # rows (and keys, unless in pages) are packed, one sequence after another
     pages: str = "none"
     page_lookup: str = "none"
     scales: str = "none"  # the finest of those of q, k and v

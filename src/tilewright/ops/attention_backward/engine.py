@@ -13,7 +13,7 @@ from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 from tilewright.ops.attention_backward.spec import OP
 from tilewright.ops.attention_models import DECODERS, ENCODERS
 from tilewright.ops.engine import ProblemSet, Values
-from tilewright.ops.held_out import HeldOut, Spelling
+from tilewright.ops.held_out import HeldOut, Spelling, drawn_in_turn, half_each
 
 if TYPE_CHECKING:
     import random
@@ -67,17 +67,13 @@ def _drawn(draw: random.Random, kind: str, device: str) -> Values:
 
 def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
     """Kinds in turn."""
-    import random  # who only selects does without it
-
-    draw = random.Random(seed)
-    for index in range(count):
-        yield _drawn(draw, KINDS[index % len(KINDS)], device)
+    return drawn_in_turn(seed, count, KINDS, lambda draw, kind: _drawn(draw, kind, device))
 
 
 @lru_cache(maxsize=1)
 def _holdout() -> list[Values]:
     """Half for each kind of device."""
-    return [*drawn(HOLDOUT_SEED, HOLDOUT // 2, "cpu"), *drawn(HOLDOUT_SEED + 1, HOLDOUT - HOLDOUT // 2, "gpu")]
+    return half_each(drawn, HOLDOUT_SEED, HOLDOUT, ("cpu", "gpu"))
 
 
 def _spellings(p: AttentionBackwardProblem) -> list[Spelling]:

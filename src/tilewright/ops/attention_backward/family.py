@@ -8,14 +8,14 @@ from tilewright.ops.attention_backward.problem import AttentionBackwardProblem
 
 class AttentionBackwardSpace:
     def accumulates(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[str, ...]:
-        """Which results `grad` leaves as sums of fp32 for `convert` (`spec.ACCUMULATES`): the first is how a problem is
-        computed, the others are worth measuring beside it."""
+        """Which results `grad` leaves in fp32 accumulators for `convert` (`spec.ACCUMULATES`): the first is how a
+        problem is computed, the others are worth measuring beside it."""
         return ("none",)
 
     def dkv_splits(self, problem: AttentionBackwardProblem, arch: Arch) -> tuple[int, ...]:
-        """Sums of dk and dv that a head of keys has, where they are sums (0: one a query head); the first as above."""
+        """Partial sums of dk and dv per KV head, where there are any (0: one a query head); the first as above."""
         return (0,)
 
     def dot_clears(self, arch: Arch) -> bool:
-        """Whether its `dot` kernels set the fp32 accumulator of dq to zero for `grad` where they are told to."""
+        """Whether its `dot` kernels set the fp32 accumulator of dq to zero for `grad` on request."""
         return False

@@ -9,7 +9,7 @@ module, which has
     limits               problems a legal kernel was not made for
     schedules            what a pool proposes for a signature
     fallback_schedule    the fallback's
-    accumulates          which results are sums of fp32 between two stages (`family.py`)
+    accumulates          which results are fp32 accumulators between two stages (`family.py`)
     POOLS                optional: pools of its own, each with a sentence; then there are
     pool_signatures      what such a pool is for where nothing is named
     pool_rules           why it has nothing of a signature
@@ -41,5 +41,5 @@ legal_schedules = LEGALITY.legal_schedules
 def supports(spec: KernelSpec, problem: AttentionBackwardProblem) -> list[Violation]:
     """Why this kernel cannot serve this problem; the C check of the built kernel agrees (tested)."""
     if not problem.family:
-        return [Violation("stage", "a kernel computes one stage of the problem", "ask for each stage")]
+        return [Violation("stage", "a kernel computes one stage of the problem", "select a kernel for each stage")]
     return LEGALITY.supports(spec, problem)

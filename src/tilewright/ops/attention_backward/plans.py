@@ -1,4 +1,4 @@
-"""The stages of a problem: dot, grad, and convert where `grad` leaves sums of fp32.
+"""The stages of a problem: dot, grad, and convert where `grad` leaves fp32 accumulators.
 
 Which results it leaves depends on the kernels of a backend (`AttentionBackwardSpace.accumulates`); `tilewright bench
 attention_backward --split-plans --save` times each way that is worth it, and from then on the fastest is taken.

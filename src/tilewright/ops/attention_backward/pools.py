@@ -107,8 +107,8 @@ def axes_of(signature: AttentionBackwardSignature) -> dict[str, tuple[Any, ...]]
 def _usual_signatures(
     arch: str, families: Sequence[str], datatypes: Sequence[str], heads: Sequence[str], auxiliary: Sequence[str]
 ) -> Iterator[AttentionBackwardSignature]:
-    """Plain and causal ones, with the sums that the arch's plans leave to `convert`: without these kernels a plan of
-    a kernel set would have only fallback kernels."""
+    """Plain and causal ones, with the accumulators that the arch's plans leave to `convert`: without these kernels a
+    plan of a kernel set would have only fallback kernels."""
     for kind, size in product(datatypes, heads):
         sums = [f"accum_{each}" for each in _usual_sums(arch, kind, *dims(size)) if each != "none"]
         features = ["plain", "window", *sums, *(f"window+{each}" for each in sums)]

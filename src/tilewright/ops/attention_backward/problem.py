@@ -122,7 +122,7 @@ class AttentionBackwardProblem:
         return (self.heads_q, self.total_q) if self.varlen else (self.batch, self.heads_q, self.seqlen_q)
 
     def prepared(self, name: str) -> Sizes:
-        """Sequences, heads and rows of what lies as prepared rows do: of queries ("q"), or of keys ("k")."""
+        """Sequences, heads and rows of what has the layout of prepared rows: of queries ("q"), or of keys ("k")."""
         rows, total = (self.seqlen_q, self.total_q) if name == "q" else (self.seqlen_k, self.total_k)
         heads = self.heads_q if name == "q" else self.dkv_heads
         if self.varlen:
@@ -131,13 +131,13 @@ class AttentionBackwardProblem:
 
     @property
     def dkv_heads(self) -> int:
-        """Heads of dk and dv as `grad` writes them: sums have one a query head, or a number of parts a head of keys."""
+        """Heads of dk and dv as `grad` writes them: partial sums have one a query head, or several a KV head."""
         if self.accumulate not in _SUMS_OF_DKV:
             return self.heads_kv
         return self.heads_kv * self.dkv_splits if self.dkv_splits else self.heads_q
 
     def parts(self, name: str) -> int:
-        """Sums of a result that `convert` adds up."""
+        """Partial sums of a result that `convert` adds up."""
         return 1 if name == "dq" else self.dkv_heads // self.heads_kv
 
     # -- what a row sees ---------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class AttentionBackwardProblem:
 
     @property
     def flops(self) -> int:
-        """Products and sums of the five multiplications, of the pairs that see each other."""
+        """Multiplications and additions of the five matrix products, of the pairs that see each other."""
         if self.family == "dot":
             return 2 * prod(self.shape("o"))
         if self.family == "convert":
@@ -204,7 +204,7 @@ class AttentionBackwardProblem:
 
     @property
     def converted(self) -> tuple[str, ...]:
-        """The results that are left as sums of fp32."""
+        """The results that are left in fp32 accumulators."""
         results = {"dq": ("dq",), "dkv": ("dk", "dv"), "all": ("dq", "dk", "dv")}
         return results.get(self.accumulate, ())
 

@@ -15,7 +15,7 @@ from tilewright.ops.spans import too_far, written_apart
 
 COUNTS = ("batch", "seqlen_q", "seqlen_k", "total_q", "total_k", "sink_tokens")
 _WORDS = {"family": ("", *FAMILIES), "bias": BIASES, "align": ALIGNMENTS, "accumulate": ("", *ACCUMULATES)}
-MOST_PARTS = 1024  # sums of dk and dv a head of keys
+MOST_PARTS = 1024  # partial sums of dk and dv per KV head
 WRITTEN = ("dq", "dk", "dv")
 
 

@@ -298,7 +298,7 @@ def gradients(p: AttentionBackwardProblem, operands: Given, numbers: Numbers) ->
 
 
 def judgement(p: AttentionBackwardProblem, operands: Given, numbers: Numbers) -> Callable[[Given], Check]:
-    """A check of results for one set of operands: computed once.  Sums of fp32 are checked as what becomes of them."""
+    """A check of results for one set of operands, computed once.  Accumulators are checked as results."""
     exact, group = gradients(p, operands, numbers), p.heads_q // p.heads_kv
     chosen = chosen_heads(p)
 
@@ -345,7 +345,7 @@ def prepared_places(p: AttentionBackwardProblem, operands: Given, which: str, in
 
 
 def summed(p: AttentionBackwardProblem, name: str, sums: Any, operands: Given, scale: float) -> Array:
-    """Sums of fp32 as `convert` makes a result of them, in float64: the shape of the result."""
+    """Accumulators as `convert` makes a result of them, in float64: the shape of the result."""
     which = "q" if name == "dq" else "k"
     shape = p.shape(name)[1:] if p.varlen else p.shape(name)
     total, from_ = np.zeros(shape), wide(sums)  # sequences, heads, prepared rows, elements
@@ -361,7 +361,7 @@ def summed(p: AttentionBackwardProblem, name: str, sums: Any, operands: Given, s
 
 
 def judge_convert(p: AttentionBackwardProblem, operands: Given, numbers: Numbers) -> Callable[[Given], Check]:
-    """A check of a conversion: its sums are given."""
+    """A check of a conversion: its accumulators are given."""
     known = {}
     for name in p.converted:
         sums = operands[f"given_{name}_sums"]

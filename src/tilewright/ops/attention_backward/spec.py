@@ -2,7 +2,7 @@
 
 dot       delta = rowsum(dout * out) - dlse of each row, lse in powers of two, the gradient of sink logits
 grad      dq, dk, dv, and the gradients of a bias and of ALiBi's slopes
-convert   sums of fp32 that `grad` left, rounded to the type of dq, dk and dv
+convert   fp32 accumulators that `grad` left, rounded to the type of dq, dk and dv
 
 A signature says what a kernel HAS; what is a number of the call (lengths, strides, window, scale, whether sums have a
 fixed order) is read at run time.  Every field is canonical: where a family does not read one it has its default, so
@@ -21,7 +21,7 @@ from tilewright.ops.base import Violation
 
 OP = "attention_backward"
 FAMILIES = ("dot", "grad", "convert")
-# Which results `grad` leaves as sums of fp32 for `convert`; with none of them there is no such stage.
+# Which results `grad` leaves in fp32 accumulators for `convert`; with none of them there is no such stage.
 ACCUMULATES = ("none", "dq", "dkv", "all")
 WORDS = {"family": FAMILIES, "mask": MASKS, "bias": BIASES, "accumulate": ACCUMULATES}
 # Words of kernels' names for what a signature has, and the fields that say so.
@@ -45,7 +45,7 @@ class AttentionBackwardSignature:
     masked: bool = False  # a boolean mask
     softcap: bool = False
     dropout: bool = False
-    varlen: bool = False  # rows and keys lie one sequence behind the other
+    varlen: bool = False  # rows and keys are packed, one sequence after another
     dlse: bool = False  # lse has a gradient too
     dsink: bool = False  # what is asked for besides
     dbias: bool = False

@@ -40,7 +40,7 @@ class ConvOp(ModularOp):
         return legality.copied_grains(spec)
 
     def measured_as(self, problem: ConvProblem) -> ConvProblem:
-        """Gaps between rows hardly matter; where channels lie does."""
+        """Gaps between rows hardly matter; channels first or last does."""
         return problem.dense() if problem.channels_last else problem
 
     def stages(self, problem: ConvProblem, arch: str) -> Sequence[ConvProblem]:

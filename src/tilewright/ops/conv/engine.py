@@ -13,7 +13,7 @@ from tilewright.ops.conv import features
 from tilewright.ops.conv.problem import ConvProblem
 from tilewright.ops.conv.spec import OP, VARIANTS, ConvSignature
 from tilewright.ops.engine import ForeignWords, ProblemSet, Values
-from tilewright.ops.held_out import HeldOut, Spelling
+from tilewright.ops.held_out import HeldOut, Spelling, drawn_in_turn
 
 if TYPE_CHECKING:
     import random
@@ -102,11 +102,7 @@ def _text(number: int, rank: int) -> str:
 
 def drawn(seed: int, count: int, device: str, rank: int = 2) -> Iterator[Values]:
     """Families in turn; the direction is not said."""
-    import random  # who only selects does without it
-
-    draw = random.Random(seed)
-    for index in range(count):
-        yield _drawn(draw, list(FAMILIES)[index % len(FAMILIES)], device, rank)
+    return drawn_in_turn(seed, count, tuple(FAMILIES), lambda draw, family: _drawn(draw, family, device, rank))
 
 
 # -- sets ----------------------------------------------------------------------------------------------------------

@@ -13,5 +13,5 @@ class ConvFamily:
         return []
 
     def copied(self, schedule: Any, problem: ConvProblem) -> ConvProblem:
-        """The problem that a kernel serves in copies of the operands, where it refuses one as it lies."""
+        """The problem that a kernel serves in copies of the operands, where it refuses them in place."""
         return problem.dense()

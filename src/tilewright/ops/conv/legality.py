@@ -77,7 +77,7 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
     """The problem the kernel serves in copies of the operands, where copies fix what it lacks: channels side by side.
 
     A family's `copied` may ask for more channels or filters a group than there are, which copies fill up with zeros.
-    What is laid out backwards in memory is not copied; nor are channels that lie apart, but where the space says
+    What is laid out backwards in memory is not copied; nor are channels with gaps, but where the space says
     that such copies are fast (`copies_any_layout`).
     """
     if not supports(spec, problem) or min((*problem.x_strides, *problem.w_strides, *problem.y_strides)) < 0:
@@ -92,7 +92,7 @@ def padded(spec: KernelSpec, problem: ConvProblem) -> ConvProblem | None:
 
 
 def copied_grains(spec: KernelSpec) -> tuple[int, ...] | None:
-    """Of a kernel that wants dense copies: whether channels that lie apart are brought together too.
+    """Of a kernel that wants dense copies: whether channels that are not contiguous are copied too.
 
     None where its family asks for other copies than dense ones: C++ does not make those.
     """

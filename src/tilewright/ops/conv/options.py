@@ -40,7 +40,7 @@ OPTIONS = (
     Option("num_d", "Number of D tensors the epilogue takes: 0, 1 or 2.", 0),
     Option("full_d", "Number of D tensors as large as the output; the others are one value a channel.", 0),
     Option("d_datatype", "Element type of the D tensors; by default the output's.", "", str, normal=element_type),
-    Option("deterministic", "Ask for the same bits in every run.", False, bool),
+    Option("deterministic", "Require the same bits in every run.", False, bool),
     Option("layout", "Memory format: nhwc (channels-last) or nchw.", "nhwc", str),
     Option("x_strides", "Element strides of the input as image, spatial, channel: 9408x336x3x1; by layout.", "", str),
     Option("w_strides", "Element strides of the weights as filter, spatial, channel; by layout.", "", str),

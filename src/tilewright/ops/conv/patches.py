@@ -1,6 +1,6 @@
 """Convolutions of patches: windows side by side, as where an image becomes tokens (ViT: 16 x 16 of 3 channels).
 
-The pixels of one row of a patch lie side by side in channels-last memory, and so do those of a filter: they are one
+The pixels of one row of a patch are contiguous in channels-last memory, and so are those of a filter: they are one
 pixel of more channels.  The same memory is then a convolution of fewer taps, whose channels kernels can copy and
 multiply in whole vectors.
 """

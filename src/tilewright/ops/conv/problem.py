@@ -185,7 +185,7 @@ class ConvProblem:
 
     @property
     def channels_last(self) -> bool:
-        """Whether channels of x, w and y lie side by side."""
+        """Whether channels of x, w and y are contiguous."""
         return self.x_strides[-1] == self.w_strides[-1] == self.y_strides[-1] == 1
 
     def describe(self) -> str:

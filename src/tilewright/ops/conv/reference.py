@@ -1,6 +1,6 @@
 """What a convolution should give, in float64, and how far from it a kernel may be.
 
-One walk for all directions: over the places of the window, each of which is a product of matrices a group,
+One loop for all directions: over the taps of the filter, each of which is a product of matrices a group,
 
     forward          y[pixel, k]    += x[pixel at the place, c]   w[k, place, c]     rows are pixels of the output
     backward_data    dx[pixel, c]   += dy[pixel it went to, k]    w[k, place, c]     rows are pixels of the input
@@ -47,7 +47,7 @@ _GATHERED = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """The result before its last rounding, and what the bound needs, in rows of the walk (see `rows_of`)."""
+    """The result before its last rounding, and what the bound needs, in rows of the loop (see `rows_of`)."""
 
     value: Array  # float64
     before: Array  # what went into the activation
@@ -146,7 +146,7 @@ def sums(problem: ConvProblem, x: Array, w: Array, y: Array, rows: Rows = slice(
 
 
 def rows_of(problem: ConvProblem, result: Array, rows: Rows = slice(None)) -> Array:
-    """A result (or a D tensor of its shape) as the rows of the walk."""
+    """A result (or a D tensor of its shape) as the rows of the loop."""
     p = problem
     if p.variant != "backward_weight":
         return result.reshape(-1, result.shape[-1])[rows]
@@ -155,7 +155,7 @@ def rows_of(problem: ConvProblem, result: Array, rows: Rows = slice(None)) -> Ar
 
 
 def from_rows(problem: ConvProblem, rows: Array) -> Array:
-    """All rows of the walk as the result."""
+    """All rows of the loop as the result."""
     p = problem
     if p.variant == "forward":
         return rows.reshape(p.y_shape)

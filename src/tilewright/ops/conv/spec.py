@@ -33,12 +33,12 @@ _ALIASES = {"fwd": "forward", "bwd_data": "backward_data", "bwdd": "backward_dat
 class ConvSignature:
     """Kernels with equal signatures are interchangeable.
 
-    Where channels lie is no part of it: strides are read at run time, and a schedule that needs channels side by side
+    Channels first or last is no part of it: strides are read at run time, and a schedule that needs contiguous channels
     says so in `supports`.
     """
 
     variant: str
-    spatial: int  # dimensions the kernel walks: 2 or 3
+    spatial: int  # dimensions the kernel traverses: 2 or 3
     dtype: str  # of both operands
     dtype_acc: str
     dtype_out: str

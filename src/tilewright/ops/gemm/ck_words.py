@@ -4,7 +4,7 @@
     warp_m, wave_m (waves of a block)     warp_grid_m
     epilogue cshuffle, default            store cshuffle, direct
     pipeline preshufflev1, preshufflev2   pipeline preshuffle
-    layout rcrr                           layout rcr: D tensors lie as C does
+    layout rcrr                           layout rcr: D tensors have the layout of C
     fp8, bf8                              the encoding the arch multiplies (`ops.encodings`)
 
 Their configurations are objects of lists, either flat or in the sections `problem`, `tile_config`, `trait_config` and

@@ -15,9 +15,11 @@ from tilewright.ops.engine import ProblemSet, Values
 from tilewright.ops.gemm import features
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.ops.gemm.spec import LAYOUTS, GemmSignature
-from tilewright.ops.held_out import HeldOut, Spelling
+from tilewright.ops.held_out import HeldOut, Spelling, drawn_in_turn, half_each
 
 if TYPE_CHECKING:
+    import random
+
     from tilewright.ops.gemm import options
 else:
     options = lazy.module("tilewright.ops.gemm.options")
@@ -150,26 +152,24 @@ _ALIGNED = 8  # elements: what sizes on GPUs are multiples of, but for the odd o
 
 def drawn(seed: int, count: int, families: Mapping[str, tuple[tuple[int, int], ...]]) -> Iterator[Values]:
     """Families in turn, sizes log-uniform in their ranges, layouts uniform; odd ones have odd sizes."""
-    import random  # who only selects does without it
+    return drawn_in_turn(seed, count, tuple(families), lambda draw, name: _drawn(draw, name, families))
 
-    draw = random.Random(seed)
-    for index in range(count):
-        name = list(families)[index % len(families)]
-        sizes = []
-        for place, (low, high) in enumerate(families[name]):
-            size = round(math.exp(draw.uniform(math.log(low), math.log(high))))
-            if name == "odd":
-                size |= 1
-            elif families is GPU and (place or name != "decode"):
-                size = max(low, size // _ALIGNED * _ALIGNED)
-            sizes.append(size)
-        yield {"m": sizes[0], "n": sizes[1], "k": sizes[2], "layout": draw.choice(LAYOUTS)}
+
+def _drawn(draw: random.Random, name: str, families: Mapping[str, tuple[tuple[int, int], ...]]) -> Values:
+    sizes = []
+    for place, (low, high) in enumerate(families[name]):
+        size = round(math.exp(draw.uniform(math.log(low), math.log(high))))
+        if name == "odd":
+            size |= 1
+        elif families is GPU and (place or name != "decode"):
+            size = max(low, size // _ALIGNED * _ALIGNED)
+        sizes.append(size)
+    return {"m": sizes[0], "n": sizes[1], "k": sizes[2], "layout": draw.choice(LAYOUTS)}
 
 
 @lru_cache(maxsize=1)
 def _holdout() -> list[Values]:
-    half = HOLDOUT_COUNT // 2
-    return [*drawn(HOLDOUT_SEED, half, CPU), *drawn(HOLDOUT_SEED + 1, HOLDOUT_COUNT - half, GPU)]
+    return half_each(drawn, HOLDOUT_SEED, HOLDOUT_COUNT, (CPU, GPU))
 
 
 def _spellings(p: GemmProblem) -> tuple[Spelling, ...]:

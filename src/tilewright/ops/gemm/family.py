@@ -42,7 +42,7 @@ class GemmFamily:
         return f"grains() gives {shown(grains)} for it, where three positive integers are meant"
 
     def copied_sizes(self, schedule: Any, signature: GemmSignature) -> CopiedSizes:
-        """How m, n and k grow in copies, in which a kernel serves a problem that it refuses as it lies."""
+        """How m, n and k grow in copies, in which a kernel serves a problem that it refuses in place."""
         return CopiedSizes()
 
     def pack_format(self, schedule: Any) -> tuple[object, ...]:

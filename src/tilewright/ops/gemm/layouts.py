@@ -8,7 +8,7 @@ from tilewright.ops.gemm.spec import LAYOUTS
 
 
 def normal_layout(text: str, arch: Arch) -> str:
-    """A layout of four letters says how D lies too, which is as C does."""
+    """A layout of four letters names that of D too, which is C's."""
     if len(text) != 4 or text[:3] not in LAYOUTS or text[3] not in "rc":
         return text
     if text[3] != text[2]:

@@ -29,7 +29,7 @@ class Constants(NamedTuple):
     fold: float  # a product of lanes summed up
     block: float  # a block of keys of a decode kernel
     row: float  # and each row, or vector of rows, in it
-    near: float  # bytes between keys that a decode kernel reads where they lie, though lanes are rows
+    near: float  # bytes between keys that a decode kernel reads in place, though lanes are rows
     items: float  # below, keys are shared among threads
 
 

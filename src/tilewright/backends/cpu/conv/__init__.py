@@ -1,6 +1,6 @@
 """All the CPU backend knows of convolution: its kernel families, and what they share.
 
-implicit       forward and backward-data as a GEMM that reads its operand where it lies
+implicit       forward and backward-data as a GEMM that reads its operand in place
 winograd       the same of 3 x 3 windows with fewer products and another error bound (reference.py)
 planar         the same for results of few channels, with pixels in lanes
 lanes          the same of depthwise and small groups

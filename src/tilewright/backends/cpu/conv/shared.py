@@ -120,7 +120,7 @@ class CpuConvFamily(CpuFamily, ConvFamily):
         return {f"warp_tile_{axis}": size for axis, size in zip("mnk", schedule.warp_tile, strict=True)}
 
     def channels_last_work(self) -> str:
-        """As the kernel runs it: what lies otherwise is transposed before, results back."""
+        """As the kernel runs it: other layouts are transposed before, results back."""
         return f"tw::ConvChannelsLast<Config, tw::{self.work}<Config>>"
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ def dot_step(signature: GemmSignature, arch: Arch) -> int:
 
 
 def preshuffled_alone(signature: GemmSignature) -> Iterator[Violation]:
-    """Of families that read B as it lies."""
+    """Of families that read B in place."""
     if signature.variant == "preshuffle":
         yield Violation(
             "cpu-preshuffle", "variant preshuffle with a pipeline that reads B unpacked", "use pipeline preshuffle"

@@ -1,9 +1,9 @@
-"""In how many parts the rows that meet a tile of keys are shared among blocks of the `ws` family.
+"""Into how many splits the rows that attend to a tile of keys are divided among blocks of the `ws` family.
 
-A block owns a tile of keys, and meets rows of all query heads of a group.  With few heads of keys, or short sequences,
-that is fewer blocks than multiprocessors; and with a causal mask, where the first tile of keys meets every row and the
-last hardly any, a multiprocessor should have several.  Blocks that share a tile leave sums of dk and dv each, which are
-written, read and added up.  The cost weighs one against the other; cost.h counts alike.
+A block owns a tile of keys, and iterates over rows of all query heads of a group.  With few KV heads, or short
+sequences, that is fewer blocks than multiprocessors; and with a causal mask, where every row attends to the first tile
+of keys and hardly any to the last, a multiprocessor should have several.  Blocks that share a tile write partial sums
+of dk and dv each, which are read and added up.  The cost weighs one against the other; cost.h counts alike.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAST_WAVES = 2  # blocks a multiprocessor that are mixed whatever the cache keep
 CROWDED, UNCROWDED, MOST_CROWDED = 0.115, 1.6, 5.0
 FOLLOW = 1.4e-6  # seconds between one block's add to a tile of dq and the next one's, in turns
 ADDING, A_PART = 3e-6, 7e-7  # what it takes longer to add up parts, however small, and each of them
-SLOWLY = 1.5  # how much longer sums take to be written and read than bytes at best
+SLOWLY = 1.5  # how much longer partial sums take to be written and read than bytes at best
 
 
 class Work(NamedTuple):
@@ -41,7 +41,7 @@ class Work(NamedTuple):
     longest: float  # seconds of the longest block's steps
     all: float  # of all
     item: float  # to begin and to end a block
-    sums: float  # to write and to read the sums of one part
+    sums: float  # to write and to read the partial sums of one split
     even: bool  # all blocks have as much to do
     runs: float  # of blocks from the longest to the shortest, one behind the other
     followers: float = 0.0  # blocks of one head that add to the same rows in turns, all as long

@@ -1,4 +1,4 @@
-"""Which copies kernels make of operands that are not aligned, or whose channels lie apart: for people.
+"""Which copies kernels make of operands that are not aligned, or whose channels are not contiguous: for people.
 
 What decides is `padded` of include/tilewright/cuda/conv/copies_limits.h, which this repeats for remarks alone.
 """
@@ -20,12 +20,12 @@ class Needs(NamedTuple):
     """What a family asks of operands that copies are made of: `Needs` of copies_limits.h."""
 
     whole_groups: bool = False  # groups of one channel and one filter, whole 16 bytes of them
-    any_filters: bool = False  # w may lie anywhere, if channels are side by side and taps even; groups are joined
+    any_filters: bool = False  # w may have any strides, if channels are contiguous and taps even; groups are joined
     any_pixels: bool = False  # x may, and w where its taps are even: channels apart, too
 
 
 def dense_pixels(strides: Sizes, shape: Sizes) -> bool:
-    """Whether pixels lie at equal distances, images too; a stride along one pixel says nothing."""
+    """Whether pixels have one stride, images too; a stride along one pixel says nothing."""
     step = apart = strides[-2]
     for stride, size, more in zip(reversed(strides[1:-2]), reversed(shape[2:-1]), reversed(shape[1:-2]), strict=True):
         apart *= size
@@ -54,7 +54,7 @@ def padded_elements(problem: ConvProblem, asks: Needs) -> dict[str, int]:
 def padded_copies(problem: ConvProblem, asks: Needs) -> str:
     """Which of x, w and y are copied: those of which there is more, unaligned ones, uneven pixels, channels apart.
 
-    The filters of joined groups are spread or picked element by element, whatever taps and filters lie apart."""
+    The filters of joined groups are spread or picked element by element, whatever the strides of taps and filters."""
     p, copied, data = problem, "", problem.variant == "backward_data"
     larger = _larger(p, asks)
     more = {"x": larger.channels != p.channels, "y": larger.filters != p.filters}

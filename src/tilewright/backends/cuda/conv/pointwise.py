@@ -1,11 +1,11 @@
 """Windows of one pixel on NVIDIA GPUs: matrix products, by GEMM's own kernels.
 
 Where a window has one tap, moves pixel by pixel and meets no padding, pixels are the rows of a matrix product (of
-gradients of weights, its k), and groups its batch.  Nothing is walked over; what GEMM copies first, since the copy
+gradients of weights, its k), and groups its batch.  There is no im2col; what GEMM copies first, since the copy
 engine cannot read it, is copied here too.  A schedule of these families stands for one of GEMM's (`product`): GEMM's
 family is asked what is legal, which products the kernel takes and what it costs.
 
-`planes`: the same of channels-first memory, as it lies.  Pixels of an image are columns, images the batch, and all of
+`planes`: the same of channels-first memory, in place.  Pixels of an image are columns, images the batch, and all of
 them have one w.  Gradients of weights are sums over images, which only one image has not.
 """
 
@@ -34,7 +34,7 @@ PRODUCT = "gemm"
 class Kind(NamedTuple):
     """What a pipeline of these families is."""
 
-    planes: bool  # channels lie first
+    planes: bool  # channels first
     swap_ab: bool = False  # with pixels (of gradients of weights: filters) along wgmma's narrow side
 
 
@@ -54,7 +54,7 @@ class PointwiseSchedule(Protocol):
         """GEMM's schedule."""
 
 
-# How A, B and E of the matrix product that a direction is lie (pointwise/host.h).
+# The layouts of A, B and E of the matrix product that a direction is (pointwise/host.h).
 PIXELS = {"forward": "rcr", "backward_data": "rrr", "backward_weight": "crr"}
 PLANES = {"forward": "rrr", "backward_data": "crr", "backward_weight": "rcr"}
 

@@ -40,7 +40,7 @@ class Constants(NamedTuple):
     band_fill: Launch
     band_tile: Cycles
     diagonal: Cycles  # to ask for the weights of one of merged groups
-    pixel: tuple[Cycles, ...]  # a pixel of a walk, of images of one, two and three dimensions
+    pixel: tuple[Cycles, ...]  # a pixel of a traversal, of images of one, two and three dimensions
     band_pixel: tuple[Cycles, ...]
     band_row: Cycles  # a row of weights that does not stay
     few_taps: Cycles  # a band of strides is soon read, and the next not there: with two stages
@@ -53,7 +53,7 @@ class Constants(NamedTuple):
     enough: Units  # threads that keep all multiprocessors busy
     transposed: Memory  # bytes a second of a copy that transposes pixels and channels, read and written
     add_start: Launch  # of a second launch
-    sums: Memory  # bytes a second of sums of parts that leave and are added by a kernel of few threads
+    sums: Memory  # bytes a second of partial sums that are written and added by a kernel of few threads
     short_row: Cycles  # a row of weights that ends before its 128 bytes do, where no copy fills it up
 
 

@@ -65,7 +65,7 @@ class CudaGemm(OpFamilies):
         return fallback(signature) if signature.variant == "preshuffle" else GpuLoopsSchedule()
 
     def residency(self, spec: KernelSpec) -> Residency:
-        """How the blocks of a kernel lie on the device, as learned models see it."""
+        """How the blocks of a kernel occupy the device, as learned models see it."""
         residency = getattr(self.family_of(spec.schedule), "residency", None)
         return Residency() if residency is None else residency(spec)
 

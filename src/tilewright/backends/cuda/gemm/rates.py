@@ -33,9 +33,9 @@ class PlainConstants(NamedTuple):
     fill: Launch  # until the first stage is there
     store_results: Cycles  # of a result
     hand: Cycles  # stream-K: a flag seen...
-    handed: UnitCache  # ...and bytes a second of sums that a block takes from another
+    handed: UnitCache  # ...and bytes a second of partial sums that a block reads from another
     sync: Cycles  # split-K: all parts there...
-    sums: Memory  # ...and bytes a second of sums that change hands
+    sums: Memory  # ...and bytes a second of partial sums between blocks
 
 
 class WideConstants(NamedTuple):
@@ -48,7 +48,7 @@ class WideConstants(NamedTuple):
     fill: Launch  # until the first stage is there
     store_results: UnitCache  # bytes a second of results of one multiprocessor
     sync: Cycles  # split-K: all parts there...
-    sums: Memory  # ...and bytes a second of sums that change hands
+    sums: Memory  # ...and bytes a second of partial sums between blocks
 
 
 class Constants(NamedTuple):
@@ -78,11 +78,11 @@ class Constants(NamedTuple):
     rate_floor: float  # of narrow multiplies...
     rate_columns: float  # ...by the columns of one...
     rate_rows: float  # ...and of tiles of 64 rows
-    hand_over: Cycles  # stream-K: sums written, flag seen, sums read, of a 128 x 256 tile
+    hand_over: Cycles  # stream-K: partial sums written, flag seen, partial sums read, of a 128 x 256 tile
     exchange: Cycles  # cluster_k: all blocks there...
-    neighbour: UnitClock  # ...and bytes a second of sums that a block reads
-    sync: Cycles  # split-K: sums written, all parts there, sums read
-    sums: Memory  # bytes a second of sums that change hands
+    neighbour: UnitClock  # ...and bytes a second of partial sums that a block reads
+    sync: Cycles  # split-K: partial sums written, all splits arrived, partial sums read
+    sums: Memory  # bytes a second of partial sums between blocks
     copy_start: Launch  # of operands that are copied first: a launch more...
     copy: Memory  # ...and bytes a second
     skinny_memory: Memory  # skinny: bytes a second
@@ -91,12 +91,12 @@ class Constants(NamedTuple):
     skinny_tail: float  # the part of a last round that is lost
     skinny_warp: Cycles  # what a warp's start costs...
     skinny_turn: Cycles  # ...a turn of its loop...
-    skinny_gather: Cycles  # ...and a turn with eight of the few rows that lie by columns
+    skinny_gather: Cycles  # ...and an iteration with eight of the few rows of a column-major operand
     tiled_fill: Launch  # skinny, both sides tiled: until its loads are there
     tiled_warp: Cycles  # what a warp of a block costs...
     tiled_round: Cycles  # ...a further round of blocks...
     tiled_turn: Cycles  # ...a further turn of the loop...
-    tiled_gather: Cycles  # ...and a turn with eight rows that lie by columns
+    tiled_gather: Cycles  # ...and an iteration with eight rows of a column-major operand
     tiled_cache: Cache  # bytes a second of operands that blocks read...
     tiled_memory: Memory  # ...and of what the problem moves, all of it at the same time
     mma_macs: UnitMma  # multistage, of one multiprocessor: multiplications of mma.sync at two bytes a second...

@@ -59,7 +59,7 @@ class CudaGemmFamily(Family, GemmFamily):
         return COMPILE_MEMORY
 
     def unpacked(self, signature: GemmSignature) -> Iterator[Violation]:
-        """Of families that read B as it lies."""
+        """Of families that read B in place."""
         if signature.variant == "preshuffle":
             yield Violation("nv-packed", f"{self.name} reads B as it is, not packed", "use tma_ws, or give b unpacked")
 
@@ -78,5 +78,5 @@ class CudaGemmFamily(Family, GemmFamily):
         return ("atoms", 8, 128)
 
     def residency(self, spec: KernelSpec) -> Residency:
-        """How the blocks of a kernel lie on the device, as learned models see it."""
+        """How the blocks of a kernel occupy the device, as learned models see it."""
         return Residency()

@@ -49,7 +49,7 @@ def _placed(**operands: Any) -> tuple[Any, ...]:
 
 
 def _causal(value: Any) -> bool | str:
-    """A truth value of any library, or where the diagonal lies."""
+    """A truth value of any library, or the alignment of the diagonal."""
     if isinstance(value, str) and value in _ALIGNED:
         return value
     try:
@@ -60,7 +60,7 @@ def _causal(value: Any) -> bool | str:
 
 
 def demand_window(window: Any) -> None:
-    """A window is a pair, or a pair and where it lies."""
+    """A window is a pair, or a pair and its alignment."""
     if not isinstance(window, (tuple, list)) or len(window) not in (2, 3):
         raise bad("window", f"window is {shown(window)}", shown(window),
                   "give (left, right), or (left, right, 'bottom_right')")  # fmt: skip
@@ -189,7 +189,7 @@ def _in_range(name: str, value: Any, low: float, high: float, remedy: str) -> fl
 
 
 def layouts(layout: Any, kv_layout: Any, block_table: Any) -> tuple[str, str]:
-    """How q lies, and how keys, values or their pages do."""
+    """The layout of q, and that of keys, values or their pages."""
     layout = known_layout(layout, LAYOUTS)
     kv_layout = "" if kv_layout is None else kv_layout
     if block_table is not None:
@@ -248,7 +248,7 @@ def _optional(name: str, value: Any) -> int:
 
 
 def scales(keys: Any, value: Any) -> tuple[Any, Any]:
-    """Those of k and v; numbers become arrays that lie where the keys do."""
+    """Those of k and v; numbers become arrays on the device of the keys."""
     if value is None:
         return None, None
     if not isinstance(value, (tuple, list)) or len(value) != 2:

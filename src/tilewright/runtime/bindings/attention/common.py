@@ -36,12 +36,12 @@ SCALARS = ("scale", "softcap", "dropout", "seed_low", "seed_high", "offset_low",
 
 @dataclass(frozen=True, slots=True)
 class ScoreLayout:
-    """How the smaller operands of scores lie, in elements; what is missing is dense."""
+    """Strides of the smaller operands of scores, in elements; what is missing is dense."""
 
     mask: Sizes = ()  # strides of sequence, head, row, key
     bias: Sizes = ()
     alibi: Sizes = (0, 1)  # strides of sequence and head
-    seeded: bool = False  # seed and offset lie in memory
+    seeded: bool = False  # seed and offset are in memory
     scaled: bool = True  # the scale is a number of the call; else it is 1 / sqrt(head)
 
 
@@ -79,7 +79,7 @@ def pointers(kind: Any, slots: Mapping[str, int]) -> list[Pointer]:
 
 
 def score_args(args: Any, problem: Any, layout: ScoreLayout) -> dict[str, str]:
-    """Fill in how what changes scores lies; the slots it is in, by the fields that lead there."""
+    """Fill in the strides of what changes scores; its slots, by the fields that lead there."""
     p, slots = problem, {}
     for name, there in (("mask", p.mask_shape), ("bias", p.bias_shape)):
         if there:

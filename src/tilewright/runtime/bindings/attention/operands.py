@@ -81,7 +81,7 @@ class Rows:
 
 
 def unit_rows(view: View) -> None:
-    """The last dimension lies side by side."""
+    """The last dimension is contiguous."""
     if view.shape and view.shape[-1] > 1 and 0 not in view.shape and view.strides[-1] != 1:
         message = f"the last dimension of {view.what} has a stride of {view.strides[-1]}"
         raise copy_needed(view.what, message, rule="array-strides", value=view.strides)
@@ -152,7 +152,7 @@ def _with_slots(view: View, pages: Rows) -> Rows:
 
 
 def table(view: View, rank: int, shape: Sizes = ()) -> View:
-    """A table of int32 whose last dimension lies side by side."""
+    """A table of int32 whose last dimension is contiguous."""
     if view.dtype != "int32":
         message = f"{view.what} holds {view.dtype}, and tables are of int32"
         raise bad("table-dtype", message, view.dtype, f"give {view.what} as int32")

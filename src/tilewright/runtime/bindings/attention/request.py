@@ -134,7 +134,7 @@ def _whole(problem: AttentionProblem, target: str, layout: OperandLayout, result
 
 
 def described(call: Call) -> dict[str, Rows]:
-    """How q, k and v lie; what the call says of them and of scores is in its `problem` and `layout` then."""
+    """The layouts of q, k and v; what the call says of them and of scores is in its `problem` and `layout` then."""
     q, k, v = (call.view(slot) for slot in (Q, K, V))
     _demand_dtypes(q, k, v)
     packed = call.views[CU_SEQLENS_Q] is not None

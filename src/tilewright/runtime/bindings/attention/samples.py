@@ -37,7 +37,7 @@ def random_values(generator: Generator, shape: Sizes, dtype: str) -> Array:
 
 
 def laid(values: Array, strides: Sizes) -> Array:
-    """The same values in memory of such strides; what lies between is poisoned."""
+    """The same values in memory of such strides; what is between is poisoned."""
     low, high = extent(values.shape, strides, 1)
     memory = np.empty(high - low, values.dtype)
     poison(memory)

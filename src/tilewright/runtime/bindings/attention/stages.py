@@ -45,7 +45,7 @@ SLOTS = (
     SEED_SLOT,
     Slot("cos", optional=True),
     Slot("sin", optional=True),
-    Slot("given_parts", optional=True),  # what the stages hand on has slots too, for a stage that is called by itself
+    Slot("given_parts", optional=True),  # results between stages have slots too, for a stage that is called by itself
     Slot("given_lse", optional=True),
     Slot("out", written=True, optional=True),
     Slot("lse", written=True, optional=True),

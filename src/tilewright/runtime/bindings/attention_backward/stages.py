@@ -38,7 +38,7 @@ SLOTS = (
     *SCORE_SLOTS,
     *SEQUENCE_SLOTS,
     SEED_SLOT,
-    Slot("given_delta", optional=True),  # what the stages hand on has slots too, for a stage that is called by itself
+    Slot("given_delta", optional=True),  # results between stages have slots too, for a stage that is called by itself
     Slot("given_lse_log2", optional=True),
     Slot("given_dq_sums", optional=True),
     Slot("given_dk_sums", optional=True),
@@ -72,13 +72,13 @@ class OperandLayout(ScoreLayout):
 
 
 def sums_shape(problem: AttentionBackwardProblem, name: str) -> Sizes:
-    """Of sums of fp32 between `grad` and `convert`: sequences, heads, prepared rows, elements."""
+    """Of fp32 accumulators between `grad` and `convert`: sequences, heads, prepared rows, elements."""
     p = problem
     return (*p.prepared("q" if name == "dq" else "k"), p.head_dim_v if name == "dv" else p.head_dim)
 
 
 def _between(problem: AttentionBackwardProblem) -> dict[str, int]:
-    """Where the stages hand on what, in bytes from the start of the workspace between them; its end is under ""."""
+    """Results between stages, in bytes from the start of the workspace between them; its end is under ""."""
     places, at = {}, 0
     parts = {"delta": problem.prepared("q"), "lse_log2": problem.prepared("q")}
     parts |= {f"{name}_sums": sums_shape(problem, name) for name in problem.converted}
@@ -94,7 +94,7 @@ def _pointers(kind: Any, slots: Mapping[str, str]) -> list[Pointer]:
 
 
 def _handed(kind: Any, fields: Mapping[str, str], between: Mapping[str, int] | None, is_input: bool) -> list[Pointer]:
-    """Pointers to what stages hand on: into the workspace, or slots of their own where a stage is by itself."""
+    """Pointers to results between stages: into the workspace, or slots of their own where a stage is by itself."""
     if between is None:
         return _pointers(kind, {field: f"given_{name}" if is_input else name for field, name in fields.items()})
     return [Pointer(offset(kind, field), BETWEEN, shift=between[name]) for field, name in fields.items()]

@@ -97,7 +97,7 @@ def _by_group(problem: ConvProblem, name: str, strides: Sizes) -> tuple[Sizes, S
 
 
 def _even(shape: Sizes, strides: Sizes) -> bool:
-    """Whether pixels lie at equal distances, images too."""
+    """Whether pixels have one stride, images too."""
     apart = strides[-2] * shape[-2]
     for size, stride in zip(reversed(shape[:-2]), reversed(strides[:-2]), strict=True):
         if size > 1 and stride != apart:
@@ -107,8 +107,8 @@ def _even(shape: Sizes, strides: Sizes) -> bool:
 
 
 def _as_gpus_read(shape: Sizes, strides: Sizes) -> bool:
-    """Kernels of GPUs take D tensors of one number a channel, and such as lie like y: channels side by side, pixels at
-    equal distances."""
+    """Kernels of GPUs take D tensors of one number a channel, and those with the layout of y: contiguous channels,
+    pixels of one stride."""
     return strides[-1] == 1 and _even(shape, strides)
 
 
@@ -132,8 +132,8 @@ def _d_copy(
 def with_ds(
     request: StageRequest, ds: Sequence[DTensor], before: ConvProblem | None = None, *, for_gpu: bool = False
 ) -> StageRequest:
-    """A stage (made without) with its D tensors, in copies where they lie otherwise than kernels read them: where
-    channels of y lie side by side, so do theirs.  `before`: the problem whose D tensors they are."""
+    """A stage (made without) with its D tensors, in copies where kernels read another layout: where
+    channels of y are contiguous, so are theirs.  `before`: the problem whose D tensors they are."""
     p = request.problem
     if not ds:
         return request
@@ -170,7 +170,7 @@ def _ds_of(request: StageRequest) -> list[DTensor]:
 def copies(request: StageRequest, larger: ConvProblem) -> StageRequest:
     """The stage on dense channels-last copies; channels and filters of a group may be more, and are then 0.
 
-    What lies as the larger problem has it is not copied.
+    What has the layout of the larger problem is not copied.
     """
     p, q = request.problem, larger
     name, _ = written_shape(p)
@@ -184,7 +184,7 @@ def copies(request: StageRequest, larger: ConvProblem) -> StageRequest:
         size = DTYPES[p.dtype_out if written else p.dtype].bytes
         steps = tuple(step * size for step in strides)
         operand_copies.append(Copy(index, shape, steps, padded, size, read=not written, written=written))
-    # Of a GPU's stage all of them lie as GPUs read them.
+    # Of a GPU's stage all of them have the layout that GPUs read.
     laid = [_without_added(list(five), len(p.y_shape)) for five in request.args.d_strides[: p.num_d]]
     for_gpu = all(_as_gpus_read(p.y_shape, strides) for strides in laid)
     return with_ds(replace(stage(q), copies=tuple(operand_copies)), _ds_of(request), p, for_gpu=for_gpu)

@@ -147,7 +147,7 @@ class Operand:
 
     @property
     def memory(self) -> str:
-        """Where its channels lie: LAST, FIRST, or nothing where that is the same."""
+        """The position of its channels: LAST, FIRST, or nothing where that is the same."""
         channels, pixels = self.shape[-1], max((1, *self.shape[1:-1]))
         if channels <= 1 or pixels <= 1 or 0 in self.shape:
             return ""

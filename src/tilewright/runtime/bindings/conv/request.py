@@ -1,7 +1,7 @@
 """Views of arrays become a convolution's request: problem, argument template, shape of the result.
 
-Where channels lie is read from the strides, whatever the layout says of the order of dimensions.  A bias is a D tensor
-that repeats everywhere but along the channels.
+Channels first or last in memory is read from the strides, whatever order of dimensions the layout says.  A bias is a D
+tensor that repeats everywhere but along the channels.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def build(views: Sequence[Any], options: tuple[Any, ...], target: str) -> Reques
 
 
 def _gated(call: _Call) -> Request:
-    """Both products in one kernel, where the target has one for operands that lie so; else one after the other."""
+    """Both products in one kernel, where the target has one for such layouts; else one after the other."""
     laid = _lay_out(call)
     if not laid.transposed and laid.up is not None and laid.right is not None and _alike(laid.up, laid.right):
         both = _stage(call)
@@ -125,7 +125,7 @@ def _gated(call: _Call) -> Request:
             return both
     assert call.up is not None
     size = DTYPES[call.dtype].bytes
-    # As the result lies: kernels read a D tensor along the rows they write.
+    # The layout of the result: kernels read a D tensor along the rows they write.
     strides = _new_strides(call.whole, laid.transposed)
     between = replace(call.a, what="a @ up", address=0, shape=call.whole, strides=strides, dtype=call.dtype)
     product = replace(call, b=call.up, up=None, out=between, epilogue="PassThrough", copies=[])
@@ -149,7 +149,7 @@ def _sent(stage: StageRequest, slots: dict[int, int]) -> StageRequest:
 
 
 def _of_no_batch(view: Any) -> Any:
-    """Of a batch of 0 no matrix is read or written, however it lies."""
+    """Of a batch of 0 no matrix is read or written, whatever its strides."""
     if view is not None and isinstance(view, View) and 0 in view.shape[:-2]:
         return replace(view, strides=dense_strides(view.shape))
     return view

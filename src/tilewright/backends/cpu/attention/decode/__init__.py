@@ -22,7 +22,7 @@ from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec, Violation
 
 MOST_ROWS = 64  # whose scores of a block are kept: `kMostRows` of limits.h
-MOST_PASS = 8  # rows whose sums of values are in registers at once
+MOST_PASS = 8  # rows whose accumulators of values are in registers at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from tilewright.ops.conv.spec import ConvSignature
 @dataclass(frozen=True, slots=True)
 class CpuImplicitSchedule(OfOneThread):
     pipeline: str = field(default="implicit", init=False)
-    tile: Shape  # positions, channels, and elements of k between two saves of the sums
+    tile: Shape  # positions, channels, and elements of k between two saves of the accumulators
     warp_tile: Shape  # positions, channels, and elements of k a dot step eats
 
     pipelines: ClassVar[tuple[str, ...]] = ("implicit",)

@@ -1,4 +1,4 @@
-"""direct: register blocks straight from where A and B lie, no cache block beyond them; for small problems."""
+"""direct: register blocks that read A and B in place, no cache block beyond them; for small problems."""
 
 from __future__ import annotations
 

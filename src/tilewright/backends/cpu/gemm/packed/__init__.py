@@ -28,8 +28,8 @@ class CpuPackedSchedule:
     warp_tile: Shape  # rows, columns, and k elements a dot step eats
     pad: Edges = ALL_EDGES  # edge code for sizes that are no multiple, along m, n, k
     split_k: int = 1
-    unroll: int = 1  # k steps in one turn of the inner loop
-    prefetch: int = 0  # how many k steps ahead; 0 is none
+    unroll: int = 1  # k iterations in one round of the inner loop
+    prefetch: int = 0  # how many k iterations ahead; 0 is none
 
     pipelines: ClassVar[tuple[str, ...]] = ("packed", "preshuffle")
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"pipeline": pipelines}

@@ -21,7 +21,7 @@ class CpuStreamSchedule:
     """gemv holds up to four vectors, stream more."""
 
     pipeline: str
-    tile: Shape  # vectors at most, sums of one kept at a time, k elements between two saves
+    tile: Shape  # vectors at most, accumulators of one kept at a time, k elements between two saves
     warp_tile: Shape
     prefetch: int = 0
 

@@ -1,8 +1,8 @@
 """The mla pipeline of attention on sm_90a: heads of up to 576 elements whose values are the first 512 of their keys.
 
 A tile of shared memory is keys and values at once, and is fetched once.  64 rows of a block are query heads of one head
-of keys, side by side; two warpgroups have half of the columns each.  Values that lie apart from keys have a tile of
-their own.
+of keys, side by side; two warpgroups have half of the columns each.  Values that are stored apart from keys have a
+tile of their own.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def shared_bytes(signature: AttentionBackwardSignature, schedule: MmaSchedule) -
 
 
 def registers(signature: AttentionBackwardSignature, schedule: MmaSchedule) -> int:
-    """What a thread holds in the first pass: sums, scores and their gradients."""
+    """What a thread holds in the first pass: accumulators, scores and their gradients."""
     s, h = signature, schedule
     beside = BESIDE_REGISTERS + FEATURE_REGISTERS * ((s.softcap or s.bias != "none" or s.masked) + s.dropout)
     return (s.head_dim + s.head_dim_v) // h.warps_n // 2 + h.tile // h.warps_n + beside

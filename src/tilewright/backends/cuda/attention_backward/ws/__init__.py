@@ -26,7 +26,7 @@ KEYS, LINE = 128, 128  # keys of a tile; bytes of a swizzled row
 WIDE_KEYS = 64  # of a tile that warpgroups share
 MULTIPLIERS = 2  # warpgroups
 REGISTERS = 240  # of a consumer thread
-# What it needs beside sums, scores and weights: places, numbers of rows, what the compiler keeps.
+# What it needs beside accumulators, scores and weights: addresses, numbers of rows, what the compiler keeps.
 BESIDE_REGISTERS, WINDOW_REGISTERS, CAP_REGISTERS, TABLE_REGISTERS = 20, 4, 16, 6
 SUMS = ("dq", "all")  # of dk and dv too where several blocks share a tile of keys
 OVERLAPS = ("scores", "none")

@@ -1,6 +1,6 @@
 """depthwise: a filter for each channel, of any size; threads slide it over pixels in registers.
 
-Channels lie in whole vectors.  padded_depthwise: in copies, where channels lie apart or are no whole 8s.
+Channels are whole vectors.  padded_depthwise: in copies, where they are not contiguous or no whole 8s.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _violations(signature: ConvSignature, schedule: DepthwiseSchedule, arch: Arc
 
 
 def _ctas_per_sm(spec: KernelSpec) -> int:
-    """Blocks of a multiprocessor, at least: what is read is under way long, and sums take registers."""
+    """Blocks of a multiprocessor, at least: loads have a long latency, and accumulators take registers."""
     h: DepthwiseSchedule = spec.schedule
     weight = spec.signature.variant == "backward_weight"
     if arch_by_name(spec.arch).capability == MEASURED:  # as many as were fastest there, though a few spill

@@ -1,6 +1,6 @@
 """depthwise_tile: a filter for each channel; warps slide square filters over tiles that TMA loads.
 
-padded_depthwise_tile: in copies, where channels lie apart or are no whole 8s.
+padded_depthwise_tile: in copies, where channels are not contiguous or no whole 8s.
 """
 
 from __future__ import annotations

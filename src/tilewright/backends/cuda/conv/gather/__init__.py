@@ -1,8 +1,8 @@
-"""gather: an implicit GEMM whose operands cp.async gathers piece by piece, wherever they lie.
+"""gather: an implicit GEMM whose operands cp.async gathers piece by piece, of any strides.
 
 By GEMM's multistage block; `gather/memory.h` says what it takes of shared memory.  `vectors` say how many elements of A
-and B are copied at a time, 16, 8 or 4 bytes, whose operand must be aligned so; a vector of one element takes an operand
-as it lies.  `gather` reads channels side by side, `gather_planes` pixels.
+and B are copied at a time, 16, 8 or 4 bytes, whose operand must be aligned so; a vector of one element takes any
+operand.  `gather` reads contiguous channels, `gather_planes` contiguous pixels.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Side:
 
 
 def sides(signature: ConvSignature, schedule: GatherSchedule) -> tuple[Side, Side]:
-    """A and B.  Channels side by side lie along k where pixels are lines, along lines where pixels are k."""
+    """A and B.  Contiguous channels run along k where pixels are lines, along lines where pixels are k."""
     along = along_k(signature.variant, schedule.planes)
     (m, n, k), size = schedule.tile, DTYPES[signature.dtype].bytes
     return Side(size, m, k, along[0], schedule.vectors[0]), Side(size, n, k, along[1], schedule.vectors[1])
@@ -145,7 +145,7 @@ def unit_columns(dtype: str) -> int:
 
 
 def shared_bytes(signature: ConvSignature, schedule: GatherSchedule) -> int:
-    """Stages, or the staging buffer in their place; what each k says; where rows and columns of results lie."""
+    """Stages, or the staging buffer in their place; what each k says; the addresses of rows and columns of results."""
     (m, n, k), both = schedule.tile, sides(signature, schedule)
     ring = schedule.stages * sum(side.stage_bytes for side in both)
     table = MEMORY("multistage_shared_bytes", ring, schedule.warp_grid[0], n)

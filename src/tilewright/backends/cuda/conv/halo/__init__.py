@@ -1,6 +1,6 @@
 """halo: tma_ws of filters of stride 1, whose halo tiles are loaded once for all filter taps.
 
-padded_halo: the same in copies, where channels lie apart.
+padded_halo: the same in copies, where channels are not contiguous.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.ops.conv.schedule import SHAPES
 from tilewright.ops.conv.spec import ConvSignature
 from tilewright.renames import renamed_fields
 
-MOST_HALO = 1024  # pixels of one walk
+MOST_HALO = 1024  # pixels of one traversal
 
 
 @renamed_fields({"band": "halo_rows"}, {"pipeline": {"band": "halo", "padded_band": "padded_halo"}})

@@ -1,6 +1,6 @@
 """halo_wgrad: gradients of weights; k is pixels, whose halo tiles serve all taps of a plane.
 
-padded_halo_wgrad: the same in copies, where channels lie apart.
+padded_halo_wgrad: the same in copies, where channels are not contiguous.
 """
 
 from __future__ import annotations

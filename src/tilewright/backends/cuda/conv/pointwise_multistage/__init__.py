@@ -1,4 +1,4 @@
-"""pointwise_multistage: GEMM's multistage on windows of one pixel, of channels that lie last or first (planes)."""
+"""pointwise_multistage: GEMM's multistage on 1x1 filters, channels last or first (planes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pointwise_tma_ws: GEMM's tma_ws on 1x1 filters, with swap_ab too, of channels that lie last or first (planes)."""
+"""pointwise_tma_ws: GEMM's tma_ws on 1x1 filters, with swap_ab too, channels last or first (planes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""small_channel_wgrad: gradients of weights of few channels; lines of a row of x are operands as they lie."""
+"""small_channel_wgrad: gradients of weights of few channels; lines of a row of x are operands in place."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""tma_ws: an implicit GEMM.  TMA walks over pixels (im2col maps) and feeds wgmma.
+"""tma_ws: an implicit GEMM.  TMA traverses pixels (im2col maps) and feeds wgmma.
 
-Channels lie side by side in multiples of 16 bytes; groups of few channels are `merged` into one, block-diagonal.
+Channels are contiguous, in multiples of 16 bytes; groups of few channels are `merged` into one, block-diagonal.
 padded: the same in copies, of channels or filters that are no whole 8s, memory that is not aligned, channels apart.
 """
 
@@ -29,7 +29,7 @@ from tilewright.renames import renamed_fields
 @renamed_fields({"dealing": "tile_scheduler"}, {"tile_scheduler": {"tiles": "data_parallel"}})
 @dataclass(frozen=True, slots=True)
 class ConvTmaWsSchedule:
-    """TMA walks over pixels and feeds wgmma, warp-specialised and persistent.
+    """TMA traverses pixels and feeds wgmma, warp-specialised and persistent.
 
     padded: what is not aligned in copies that are.
 
@@ -64,7 +64,7 @@ class ConvTmaWsSchedule:
         return (1 if self.grouping == "pingpong" else 2, 1, 1)
 
     def by_rows(self, signature: ConvSignature) -> bool:
-        """Whether rows of results may lie anywhere: backward_data of strides over 1 has such."""
+        """Whether rows of results may have any address: backward_data of strides over 1 has such."""
         whole = self.store == "direct" and self.tile_scheduler == "data_parallel"
         return whole and signature.variant == "backward_data" and DTYPES[signature.dtype_out].bytes == 2
 
@@ -141,7 +141,7 @@ def tiled(signature: ConvSignature, tiles: Tiles, arch: Arch) -> Iterator[ConvTm
 def _by_classes(
     schedules: Iterator[ConvTmaWsSchedule], signature: ConvSignature, arch: Arch
 ) -> Iterator[ConvTmaWsSchedule]:
-    """backward_data of strides over 1: rows of results lie anywhere, and tiles are whole."""
+    """backward_data of strides over 1: rows of results have any address, and tiles are whole."""
     seen = set()
     for schedule in schedules:
         direct = replace(schedule, store="direct", tile_scheduler="data_parallel")
@@ -197,7 +197,7 @@ def tma_ws_violations(
     if schedule.by_rows(signature) and schedule.tile[1] % 16:
         yield Violation("nv-columns", f"tile_n {schedule.tile[1]}: rows leave 16 columns at a time", "use whole 16s")
     if signature.variant == "backward_weight" and schedule.tile[1] // schedule.cluster[0] % 64:
-        message = f"tile_n {schedule.tile[1]} of a cluster of {schedule.cluster[0]}: columns come 64 at a time"
+        message = f"tile_n {schedule.tile[1]} of a cluster of {schedule.cluster[0]}: columns are loaded 64 at a time"
         yield Violation("nv-columns", message, "use whole 64s of each block")
 
 

@@ -1,6 +1,6 @@
 """width_folded: tma_ws of few channels (images), of which pixels of a row make many in a copy.
 
-padded_width_folded: the same in copies of what else lies apart.
+padded_width_folded: the same in copies of what else is not contiguous.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WidthFoldedSchedule(ConvTmaWsSchedule):
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {**ConvTmaWsSchedule.choices, "pipeline": pipelines}
 
     def by_rows(self, signature: ConvSignature) -> bool:
-        """Folded sums of backward_data leave as floats."""
+        """Folded partial sums of backward_data are stored as floats."""
         return False
 
 
@@ -66,7 +66,7 @@ def _proposals(signature: ConvSignature, arch: Arch) -> Iterator[WidthFoldedSche
     if not {"wgmma", "tma"} <= arch.features or DTYPES[signature.dtype].bytes != 2:
         return
     tiles = {"forward": _FOLDED, "backward_data": _FOLDED_DATA, "backward_weight": _FOLDED_WEIGHTS}[signature.variant]
-    if signature.variant == "backward_data":  # sums of a forward one, as floats
+    if signature.variant == "backward_data":  # accumulators of a forward one, as floats
         signature = replace(signature, variant="forward", dtype_out="fp32")
     schedules = [
         WidthFoldedSchedule("width_folded", h.tile, h.stages, h.cluster, h.grouping, h.tile_scheduler, h.store)

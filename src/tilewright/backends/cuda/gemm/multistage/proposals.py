@@ -33,7 +33,7 @@ PLAIN: tuple[tuple[int, int, tuple[int, int], int, str], ...] = (
     (64, 64, (2, 2), 4, "stream_k"),
     (32, 64, (2, 2), 4, "split_k"),
 )
-# Tile, bytes of k and warps of kernels for tf32 that `wgmma` cannot read as it lies, four stages each.
+# Tile, bytes of k and warps of kernels for tf32 that `wgmma` cannot read in place, four stages each.
 WIDE: tuple[tuple[int, int, int, tuple[int, int]], ...] = (
     (16, 64, 128, (1, 4)),
     (32, 128, 64, (1, 4)),
@@ -58,7 +58,7 @@ def _wide(signature: GemmSignature) -> Iterator[MultistageSchedule]:
     """tf32 in a layout that `wgmma` does not read: split_k also stands for tiles."""
     for m, n, deep, warps in WIDE:
         yield multistage(signature, m, n, deep, warps, 4, 16, "split_k")
-    if signature.layout[0] == "c":  # few rows of an A that lies by columns are seldom aligned
+    if signature.layout[0] == "c":  # few rows of a column-major A are seldom aligned
         yield multistage(signature, 16, 64, 128, (1, 4), 4, (0, 16), "split_k")
 
 

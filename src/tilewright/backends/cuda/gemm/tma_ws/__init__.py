@@ -115,7 +115,7 @@ def _dual(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violati
 def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
     """Blocks of a cluster's row fetch parts of A for each other, those of a column parts of B."""
     along_m, along_n = schedule.cluster
-    transposed = DTYPES[signature.dtype_a].bytes != 2  # by a copy, where they do not lie along k
+    transposed = DTYPES[signature.dtype_a].bytes != 2  # by a copy, where they are not contiguous along k
     if along_m * along_n > MAX_CLUSTER:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)}", f"use at most {MAX_CLUSTER} blocks")
         return
@@ -143,7 +143,7 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
 
 
 def _cluster_k(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Violation]:
-    """Blocks of a cluster share the k of one tile, and its sums lie in their stages in the end."""
+    """Blocks of a cluster share the k of one tile, and its partial sums are in their stages in the end."""
     blocks, view = schedule.cluster[0] * schedule.cluster[1], tma_view(schedule)
     if blocks < 2:
         yield Violation("nv-cluster", f"cluster {sizes(schedule.cluster)} to share k", f"use 2 to {MAX_CLUSTER} blocks")

@@ -16,7 +16,7 @@ from tilewright.ops.gemm.spec import GemmSignature
 
 
 class Way(NamedTuple):
-    """How the warpgroups of a tma_ws kernel share tiles, which side rows lie along, and how tiles are scheduled."""
+    """How the warpgroups of a tma_ws kernel share tiles, whether they swap A and B, and how tiles are scheduled."""
 
     grouping: str = "cooperative"
     swap_ab: bool = False
@@ -160,7 +160,7 @@ _WINNERS: tuple[Row, ...] = (
     (128, 64, 8, (2, 1), _CC),
 )
 # The same with swap_ab and the TMA store: their narrow side may be any multiple of 8, so that a round of tiles fills
-# the multiprocessors.  Where A lies along k:
+# the multiprocessors.  Where A is contiguous along k:
 _SWAPPED: tuple[Row, ...] = (
     (96, 64, 8, (1, 1), _TT),
     (136, 128, 6, (1, 2), _TT),
@@ -176,7 +176,7 @@ _SWAPPED: tuple[Row, ...] = (
     (192, 256, 3, (2, 1), _TD),
     (224, 128, 4, (1, 2), _TK),
 )
-# Where A lies along m, 64 lines of which are fetched at a time:
+# Where A is contiguous along m, 64 lines of which are fetched at a time:
 _SWAPPED_COLUMNS: tuple[Row, ...] = (
     (152, 256, 3, (2, 1), _TK),
     (192, 64, 6, (2, 1), _TT),

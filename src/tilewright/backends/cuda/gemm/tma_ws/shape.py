@@ -15,7 +15,7 @@ LINES = MEMORY("tma_ws_lines")  # of a stage that are fetched together where the
 
 @dataclass(frozen=True)
 class TmaView:
-    """A tma_ws schedule as its kernel sees it: with swap_ab, rows of the problem lie along the kernel's columns."""
+    """A tma_ws schedule as its kernel sees it: with swap_ab, rows of the problem are the kernel's columns."""
 
     rows: int
     columns: int
@@ -41,7 +41,7 @@ class TmaView:
 
     @property
     def accumulators(self) -> int:
-        """Sums each thread of a consumer warpgroup keeps."""
+        """Accumulators of each thread of a consumer warpgroup."""
         return self.rows // self.groups // 64 * (self.columns // 2)
 
     def shared_bytes(self, stages: int, by_lines: bool, tma_store: bool, available: int) -> int:
