@@ -414,23 +414,27 @@ void Registry::settle_choices() {
   }
 }
 
-// What the kernels at hand have that differ the least in their signature, for people.
+// What the kernels at hand have that differ the least in their signature, for people; of several the first at hand.
 std::string Registry::nearest(const tw_problem &problem) const {
-  std::string said;
-  size_t least = SIZE_MAX;
   const Json wanted = Json::parse(problem.signature, "a signature");
-  for (const Entry &entry : entries_) {
+  std::map<std::string, std::string> fields;
+  for (const auto &member : wanted.members("a signature")) fields[member.first] = member.second.written();
+  std::string said;
+  std::pair<size_t, int64_t> least{SIZE_MAX, 0};
+  for (const auto &known : groups_) {
+    const int64_t first = known.second.every.front();
+    const Entry &entry = entries_[size_t(first)];
     if (entry.op != problem.op) continue;
-    const Json has = Json::parse(entry.signature, "a signature");
+    const Json &has = entry.json.at("spec", entry.name).at("signature", "a spec");
     std::string words;
     size_t differ = 0;
-    for (const auto &member : wanted.members("a signature")) {
-      const Json *other = has.find(member.first);
-      if (other && other->written() == member.second.written()) continue;
-      words += (differ++ ? ", " : "") + member.first + " " + (other ? other->written() : "none") + " in place of " +
-               member.second.written();
+    for (const auto &field : fields) {
+      const Json *other = has.find(field.first);
+      const std::string value = other ? other->written() : "none";
+      if (value == field.second) continue;
+      words += (differ++ ? ", " : "") + field.first + " " + value + " in place of " + field.second;
     }
-    if (differ < least) least = differ, said = words;
+    if (std::make_pair(differ, first) < least) least = {differ, first}, said = words;
   }
   return said.empty() ? "" : "; the nearest has " + said;
 }
@@ -443,8 +447,8 @@ const Group &Registry::group(const tw_problem &problem) const {
   int64_t same = 0;
   for (const Entry &entry : entries_) same += entry.op == problem.op;
   throw bad_request("no-kernel", problem.signature,
-                    "no kernel for " + std::string(problem.text) + ": none of the " + std::to_string(same) +
-                        " kernels of " + problem.op + " in the registry has its signature " + problem.signature +
+                    "no kernel for " + std::string(problem.text) + ": no kernel of " + problem.op +
+                        " in the registry (" + std::to_string(same) + ") has its signature " + problem.signature +
                         nearest(problem),
                     "export kernels of this signature (tilewright specs lists them), or make the bundle with such a "
                     "problem too");

@@ -77,6 +77,10 @@ int main(int count, char **arguments) {
   CHECK(Problem(1, 4, 4, {INT64_MAX, 8}, {3, 3}).padding({INT64_MAX, 0}).out()[0] == 0);
   CHECK(Problem(1, 4, 4, {8, 8}, {INT64_MIN, 3}).out()[0] == 0);
   CHECK(Problem(INT64_MAX, INT64_MAX, 4, {INT64_MAX, 8}, {3, 3}).x_strides().size() == 4);  // nothing overflows
+  CHECK(Problem(1, 4, 4, {8, 8}, {0, 3}).dilation({INT64_MAX, 1}).out()[0] == 0);
+  Problem pixel(1, 4, 4, {3, 3}, {3, 3});  // a D tensor as large as y and one number a filter take as many bytes
+  const double one_d = pixel.epilogue(tw::Epilogue::relu, 1).bytes();
+  CHECK(pixel.epilogue(tw::Epilogue::relu, 1, INT64_MIN).bytes() == one_d);
   CHECK(rule(Problem(1, 4, 4, {8, 8}, {kLarge, 3}).dilation({kLarge >> 16, 1})) == "window-fits");
   CHECK(rule(Problem(1, 4, 4, {kLarge, kLarge}, {3, 3})) == "size-huge");
   CHECK(rule(Problem(1, 4, 4, {8, 8}, {3, 3}).x_strides({INT64_MAX, 32, 4, 1})) == "size-huge");

@@ -35,5 +35,19 @@ int main(int count, char **arguments) {
 
   const tw::AttentionProblem short_one = tw::AttentionProblem(2, 9, 1, 109, 32).heads_kv(3);
   CHECK(strict.select(short_one).tier == "heuristic");
-  return done("strict", 3);
+
+  // Of what the registry has no kernel at all: in what the nearest signature differs, whichever op others are of.
+  try {
+    plain.select(tw::GemmProblem(3, 4, 5).layout("rcr").dtype_c(tw::Dtype::fp16));
+    CHECK(false);
+  } catch (const tw::Error &error) {
+    CHECK(error.rule() == "no-kernel" &&
+          has(error.message(), "no kernel of gemm in the registry (1) has its signature {"));
+    CHECK(has(error.message(), "; the nearest has dtype_c \"fp32\" in place of \"fp16\", dtype_d"));
+  }
+  try {  // one of decoding stands first, and the fallback kernel differs as much
+    plain.select(tw::AttentionProblem(2, 9, 27, 109, 32).heads_kv(3).softcap());
+    CHECK(false);
+  } catch (const tw::Error &error) { CHECK(has(error.message(), "; the nearest has softcap false in place of true")); }
+  return done("strict", 5);
 }

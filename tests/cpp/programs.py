@@ -153,12 +153,11 @@ def call(*words: str, **options: Any) -> str:
 def registry_of(target: str, problems: Sequence[Any], pool: str = "") -> tw.Registry:
     """The kernels that serve problems of these signatures: the op's candidates, or what a pool has of them."""
     registry = tw.Registry(target)
-    for problem in problems:
-        op = ops.op(problem.op)
+    for op, signature in dict.fromkeys((ops.op(one.op), ops.op(one.op).signature_of(one)) for one in problems):
         if pool:
-            registry.add_pool(op.name, pool, **op.axes_of(op.signature_of(problem)))
+            registry.add_pool(op.name, pool, **op.axes_of(signature))
         else:
-            registry.add(op.candidates(op.signature_of(problem), target))
+            registry.add(op.candidates(signature, target))
     return registry
 
 

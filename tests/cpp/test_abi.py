@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -87,6 +88,19 @@ def test_functions_are_what_they_were() -> None:
     before = {each.replace("(*tell)", "(*visit)") for each in before}  # a parameter's name is no part of the ABI
     assert len(before) > 20
     assert before <= now
+
+
+def test_it_exports_what_its_header_declares() -> None:
+    """Nothing else, such as instances of the standard library's templates, which would stand in for a program's own."""
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("needs nm")
+    rows = programs.call(nm, "-D", "--defined-only", str(programs.runtime())).splitlines()
+    header = (programs.CPP / "include" / "tilewright" / "runtime.h").read_text()
+    declared = set(re.findall(r"^TW_RUNTIME_API [^;(]*?(\w+)\(", header, flags=re.MULTILINE))
+    assert {row.split()[-1].split("@")[0] for row in rows} == declared
+    assert all(name.startswith("tw_") for name in declared)
+    assert len(declared) > 30
 
 
 @pytest.mark.parametrize(("version", "works"), [((1, 1), False), ((2, 0), False), ((0, 9), False), ((1, 99), True)])

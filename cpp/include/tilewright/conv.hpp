@@ -96,7 +96,8 @@ class ConvProblem {
     Sizes pixels;
     for (size_t i = 0; i < size_.size(); ++i) {
       const int64_t sizes[] = {size_[i], window_[i], before_[i], after_[i]};
-      const bool sane = std::all_of(sizes, sizes + 4, [](int64_t size) { return size >= 0 && size <= kMost; });
+      const bool sane =
+          window_[i] > 0 && std::all_of(sizes, sizes + 4, [](int64_t size) { return size >= 0 && size <= kMost; });
       const int64_t padded = sane ? size_[i] + before_[i] + after_[i] : 0;
       const int64_t dilation = dilation_[i] > 1 ? dilation_[i] : 1;
       const bool fits = padded > 0 && window_[i] - 1 <= (padded - 1) / dilation;
@@ -119,7 +120,7 @@ class ConvProblem {
     const Real written = direction_ == ConvDirection::backward_data     ? x
                          : direction_ == ConvDirection::backward_weight ? w
                                                                         : y;
-    const Real d = Real(full_d_) * y + Real(num_d_ - full_d_) * Real(filters_);
+    const Real d = Real(full_d_) * y + (Real(num_d_) - Real(full_d_)) * Real(filters_);
     return double((x + w + y - written) * Real(bytes_of(dtype_)) + written * Real(bytes_of(dtype_out())) +
                   d * Real(bytes_of(dtype_d())));
   }

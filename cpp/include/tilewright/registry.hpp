@@ -97,14 +97,12 @@ class Registry {
   std::string target() const { return tw_registry_target(get()); }
   int64_t size() const { return tw_registry_count(get()); }
   KernelKey kernel(int64_t index) const {
-    tw_entry entry{};
-    entry.size = sizeof entry;
-    detail::demand(tw_registry_entry(get(), index, &entry));
-    KernelKey key{index,         entry.digest,        entry.name,          entry.op,
-                  entry.arch,    entry.signature,     entry.schedule,      entry.spec,
-                  entry.library, entry.fallback != 0, entry.estimated != 0};
-    key.copied = entry.grains != nullptr;
-    if (key.copied) key.grains.assign(entry.grains, entry.grains + entry.grain_count);
+    const tw_entry found = entry(index);
+    KernelKey key{index,         found.digest,        found.name,          found.op,
+                  found.arch,    found.signature,     found.schedule,      found.spec,
+                  found.library, found.fallback != 0, found.estimated != 0};
+    key.copied = found.grains != nullptr;
+    if (key.copied) key.grains.assign(found.grains, found.grains + found.grain_count);
     return key;
   }
   std::vector<KernelKey> kernels() const {
@@ -129,7 +127,12 @@ class Registry {
     return matching(problem.stages().at(0));
   }
   std::vector<KernelKey> matching(const Described &described) const {
-    return filter([&](const KernelKey &key) { return key.op == described.op && key.signature == described.signature; });
+    std::vector<KernelKey> some;
+    for (int64_t index = 0; index < size(); ++index) {
+      const tw_entry found = entry(index);
+      if (described.op == found.op && described.signature == found.signature) some.push_back(kernel(index));
+    }
+    return some;
   }
 
   // The entry points of a kernel, its library loaded now if need be.
@@ -141,6 +144,12 @@ class Registry {
   tw_registry *get() const { return registry_.get(); }
 
  private:
+  tw_entry entry(int64_t index) const {  // its texts are the registry's
+    tw_entry found{};
+    found.size = sizeof found;
+    return detail::demand(tw_registry_entry(get(), index, &found)), found;
+  }
+
   std::shared_ptr<tw_registry> registry_;  // plans keep it alive
 };
 
