@@ -6,11 +6,13 @@ namespace tw {
 
 typedef uint32_t word_any __attribute__((aligned(1), may_alias));
 
-// Rows x (Vectors * lanes) accumulators over `taps` times `words` words.  Row i of tap t begins at rows[t * Stride + i] + shift.
+// Rows x (Vectors * lanes) accumulators over `taps` times `words` words.  Row i of tap t begins at rows[t * Stride + i] + shift;
+// its weights are the panel's tap which[t], or t where `which` is null.
 // Where To is no word, results are rounded to it, and only `columns_out` of them exist.
 template <class Dot, int Rows, int Stride, int Vectors, bool Accumulate, class To = uint32_t>
-__attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const char *const *rows, int64_t shift,
-                                              const uint32_t *__restrict panel, [[maybe_unused]] const int32_t *start,
+__attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const char *const *rows,
+                                              const int32_t *which, int64_t shift, const uint32_t *__restrict weights,
+                                              [[maybe_unused]] const int32_t *start,
                                               [[maybe_unused]] const uint32_t *from, To *out, int64_t ld_out,
                                               int64_t columns_out = Vectors * lanes) {
   constexpr int width = Vectors * lanes;
@@ -28,6 +30,7 @@ __attribute__((noinline)) void gathered_block(int64_t taps, int64_t words, const
     const char *at[Rows];
 #pragma GCC unroll 32
     for (int i = 0; i < Rows; ++i) at[i] = rows[i] + shift;
+    const uint32_t *panel = weights + (which ? which[t] : t) * words * width;
     auto step = [&](int64_t c) {
       vu columns[Vectors];
 #pragma GCC unroll 8
