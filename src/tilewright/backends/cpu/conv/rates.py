@@ -1,7 +1,7 @@
 """What the cost of CPU kernels of convolution is counted in: `Rates` of cost.h.
 
-Fitted to single-thread runs on an AVX-512 server core that starts one vector multiply-add a cycle, but for `single`; only
-their proportions matter for a choice, never a report.
+Fitted to single-thread runs on an AVX-512 server core that starts one vector multiply-add a cycle, but for `single`;
+only their proportions matter for a choice, never a report.
 """
 
 from __future__ import annotations
