@@ -106,7 +106,7 @@ struct DotInt8 {
   using Sum = vi;
   static TW_INLINE vi zero() { return vi{}; }
   static TW_INLINE vi mac(vi sum, vu a, vu b) {
-    // Integer sums may be regrouped: GCC adds the products of two steps first, and then has too few registers.
+    // Integer additions may be regrouped: GCC adds two products first, and then has too few registers.
     vi product;
     asm("vpmaddwd %2, %1, %0" : "=v"(product) : "v"(a), "v"(b));
     asm("vpaddd %1, %0, %0" : "+v"(sum) : "v"(product));

@@ -239,13 +239,14 @@ template <class Config> struct ConvLanesWgrad {
   // The splits of one vector added in order, and its lanes to their filters.
   static void write(const tw_conv_args &x, int64_t vector, float *accum, int64_t parts, int64_t part) {
     int64_t first = column_of(x, vector, in_place(x)), count = least(lanes, x.groups * x.filters - first);
+    const int64_t done = vector * lanes - first;  // lanes that the vector before has
     for (int64_t e = 0; e < entries(x); ++e) {
       vf sum = load_f(accum + e * lanes);
       for (int64_t b = 1; b < parts; ++b) sum += load_f(accum + b * part + e * lanes);
       store_f(accum + e * lanes, sum);
     }
     int64_t taps = x.window[0] * x.window[1] * x.window[2];
-    for (int64_t l = 0; l < count; ++l) {
+    for (int64_t l = done; l < count; ++l) {
       Out *filter = static_cast<Out *>(x.w) + (first + l) * x.w_strides[0];
       for (int64_t t = 0; t < taps; ++t) {
         Out *to = filter + t % x.window[2] * x.w_strides[3] + t / x.window[2] % x.window[1] * x.w_strides[2] +
