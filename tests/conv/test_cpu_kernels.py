@@ -226,6 +226,37 @@ def test_few_channels_in_pairs(channels: int, window: tuple[int, ...], built: Bu
         ))  # fmt: skip
 
 
+WIDE = [one for one in SPECS if one.schedule.pipeline == "implicit" and not one.signature.num_d]
+
+
+# Positions are numbered through the images first where that leaves out more padding.
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("spec", WIDE, ids=lambda spec: f"{spec.arch}-{spec.signature.label()}")
+@pytest.mark.parametrize("images", [2, 5])
+def test_windows_wider_than_images(images: int, spec: KernelSpec, built: Built) -> None:
+    for size, stride, dilation, before in (((1, 5, 6), 1, 1, 3), ((2, 4, 3), 2, 1, 2), ((1, 3, 7), 1, 2, 5)):
+        prove_problem(spec, built, ConvProblem(
+            images, 18, 21, size, (1, 7, 5), 1, (1, stride, stride), (1, dilation, dilation), (0, before, before),
+            variant=spec.signature.variant, dtype=spec.signature.dtype, dtype_out=spec.signature.dtype_out,
+        ))  # fmt: skip
+
+
+DEPTHWISE = [one for one in SPECS if one.schedule.pipeline == "lanes_wgrad"]
+
+
+# Both operands are read where they lie; the last vector of 19 and 35 channels begins earlier.
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("spec", DEPTHWISE, ids=lambda spec: f"{spec.arch}-{spec.signature.label()}")
+@pytest.mark.parametrize("window", [3, 5, 7])
+def test_gradients_of_depthwise_weights(window: int, spec: KernelSpec, built: Built) -> None:
+    for channels, stride, before in ((19, 1, window // 2), (35, 2, window - 1), (16, 1, 0), (48, 3, 1)):
+        prove_problem(spec, built, ConvProblem(
+            2, channels, channels, (3, 9, 17), (2, window, window), channels, (1, 1, stride), (1, 2, 1),
+            (1, window, before), (0, window, window - 1), variant=WEIGHT, dtype=spec.signature.dtype,
+            dtype_out=spec.signature.dtype_out,
+        ))  # fmt: skip
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="forbids pages with mprotect")
 @pytest.mark.parametrize("count", [QUICK, pytest.param(len(SPECS), marks=pytest.mark.proof)])
 def test_operands_against_forbidden_pages(built: Built, pytestconfig: pytest.Config, count: int) -> None:

@@ -89,6 +89,17 @@ def test_steps_that_lead_nowhere_do_not_matter() -> None:
         assert not list(KERNELS.limits(KernelSpec("conv", far.signature, schedule, ARCH), far))
 
 
+@pytest.mark.parametrize(("arch", "columns"), [("x86_64_v4_vnni", 32), ("x86_64_v3", 16), ("x86_64_v4_bf16", 16)])
+def test_blocks_of_one_vector_wait_for_loads(arch: str, columns: int) -> None:
+    """Where two multiply-adds start in a cycle; panels of one vector suit 112 channels better, and 72 of AVX2."""
+    filters = 72 if arch == "x86_64_v3" else 112
+    problem = ConvProblem(1, 128, filters, (52, 83), (3, 3), before=(1, 1))
+    made, known = problem.signature, arch_by_name(arch)
+    specs = [KernelSpec("conv", made, one, arch) for one in KERNELS.schedules("default", made, known)]
+    chosen = min(specs, key=lambda spec: KERNELS.estimate(spec, problem, 2)).schedule
+    assert (chosen.pipeline, chosen.warp_tile[1]) == ("winograd", columns)
+
+
 @pytest.mark.parametrize("arch", ["generic", "x86_64_v3", ARCH, "x86_64_v4_bf16"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_default_pool_is_small_legal_and_has_every_pipeline(arch: str, variant: str) -> None:

@@ -45,8 +45,10 @@ LEVEL_SPECS = {
     for level in LEVELS
     for pipeline in ("packed", "stream")
 }
+# Accumulators that fill the registers of AVX2, several steps of k in one turn.
+FULL_SPEC = catalog.spec("packed", "x86_64_v3", INT8, "rcr", block=0, unroll=2)
 
-KERNELS = (*BF16_SPECS.values(), *LEVEL_SPECS.values())
+KERNELS = (*BF16_SPECS.values(), *LEVEL_SPECS.values(), FULL_SPEC)
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +79,12 @@ def test_levels_use_what_they_have(built: Built, level: tuple[str, tuple[str, st
     present, absent = LEVELS[level]
     assert re.search(present, code)
     assert not re.search(absent, code)
+
+
+def test_accumulators_of_bytes_stay_in_registers(built: Built) -> None:
+    """A compiler that adds the products of two steps before it adds them to a sum runs out of registers."""
+    assert FULL_SPEC.schedule.warp_tile == (6, 16, 2)
+    assert not re.search(r"vpaddd\s+-?0x[0-9a-f]+\(%r[sb]p\)", _code(built.artifact(FULL_SPEC)))
 
 
 @pytest.mark.parametrize("name", sorted(BF16_SPECS))

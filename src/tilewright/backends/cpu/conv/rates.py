@@ -1,7 +1,7 @@
 """What the cost of CPU kernels of convolution is counted in: `Rates` of cost.h.
 
-Fitted to single-thread runs on an AVX-512 server core that starts one vector multiply-add a cycle; only their
-proportions matter for a choice, never a report.
+Fitted to single-thread runs on an AVX-512 server core that starts one vector multiply-add a cycle, but for `single`;
+only their proportions matter for a choice, never a report.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ class Constants(NamedTuple):
     call: float  # cycles of any call
     wake: float  # more when a team is woken
     memory: float  # bytes a cycle one core gets from memory
+    # How much longer a multiply-add takes in a register block of one vector, which has a broadcast and more of the row
+    # pointers for itself.  Cores that start two multiply-adds a cycle start no more loads than that; by llvm-mca 0.59
+    # cycles, 0.51 of other blocks with AVX2 (Haswell, Skylake, Zen 2), and 0.70, 0.54 with AVX-512 (Skylake, Ice Lake).
+    # A Zen 4, of the levels with bf16, starts one multiply-add of 512 bits a cycle.
+    single: float
 
 
 def rates(arch: Arch) -> Mapping[str, float]:

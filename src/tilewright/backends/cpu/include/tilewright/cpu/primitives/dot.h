@@ -106,9 +106,11 @@ struct DotInt8 {
   using Sum = vi;
   static TW_INLINE vi zero() { return vi{}; }
   static TW_INLINE vi mac(vi sum, vu a, vu b) {
+    // Integer additions may be regrouped: GCC adds two products first, and then has too few registers.
     vi product;
     asm("vpmaddwd %2, %1, %0" : "=v"(product) : "v"(a), "v"(b));
-    return vi(vu(sum) + vu(product));  // unsigned: int32 accumulators wrap, they never trap
+    asm("vpaddd %1, %0, %0" : "+v"(sum) : "v"(product));
+    return sum;
   }
   template <class T> static TW_INLINE vu along_k(const T *p) {
     vu y;

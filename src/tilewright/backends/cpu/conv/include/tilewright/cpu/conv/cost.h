@@ -11,8 +11,9 @@ namespace tw {
 namespace selection {
 namespace cpu_conv {
 
-// Cycles; `memory`: bytes a cycle that one core gets from memory.
-#define TW_SELECT_CPU_CONV_RATES(X) X(cycles_per_second) X(call) X(wake) X(memory)
+// Cycles; `memory`: bytes a cycle that one core gets from memory; `single`: how much longer a multiply-add takes in a
+// register block of one vector.
+#define TW_SELECT_CPU_CONV_RATES(X) X(cycles_per_second) X(call) X(wake) X(memory) X(single)
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_CONV_RATES)
 
 #define TW_SELECT_CPU_CONV_ARCH(X) X(vector_bytes)
@@ -49,6 +50,9 @@ inline Gathered gathered(const Conv &c) {
   if (back(c)) return {c.group_filters, c.group_channels, positions};  // its classes have as many taps as outputs
   return {c.group_channels, c.group_filters, positions};
 }
+
+// A multiply-add of a register block of so many columns, relative to one of several vectors.
+inline double multiply_add(const Query &x, int64_t columns) { return columns == width(x) ? x.rate.single : 1.0; }
 
 // What is written, in pixels, and what is read.
 inline const Sizes &made(const Query &x) { return back(x.c) ? x.c.size : x.c.out; }

@@ -44,7 +44,7 @@ inline double multiplying(const Schedule &s, const Query &x, const Panels &panel
   const bool joined = g.depth < kFew && c.p.groups == 1 && c.p.variant == forward && s.step <= 2;
   const double blocks = double(rows) / double(s.rows) * double(here), taps = double(c.taps);
   double cycles = blocks * taps * double(panels.words) * double(s.rows) * double(vectors);
-  cycles = cycles * (1.05 + 0.004 * double(s.rows));
+  cycles = cycles * (1.05 + 0.004 * double(s.rows)) * multiply_add(x, s.columns);
   cycles += blocks * double(saves) * (kBlock + kSave * double(s.rows) * double(vectors));
   cycles += double(rows) * (taps / double(joined ? c.window[2] : 1)) * kPoint;
   cycles += blocks * taps * 1.2 * double(s.rows);

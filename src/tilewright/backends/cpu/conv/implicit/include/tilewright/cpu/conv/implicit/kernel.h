@@ -5,6 +5,9 @@
 // There is no matrix of patches.  Where channels are few, one pointer leads to the channels of a whole row of the
 // window, which lie side by side; only rows that reach over the border are copied, with zeros.
 //
+// A tap that is padding for all rows of a register block is left out of it.  Where windows reach far over the borders of
+// small images, positions are numbered through the images first: rows of a block then meet the same taps.
+//
 // The order in which products are summed depends on the tile alone: results are the same on any number of threads.
 #pragma once
 #include <tilewright/cpu/conv/gathered_block.h>
@@ -72,6 +75,7 @@ template <class Config> struct ConvImplicit {
   }
   static TW_INLINE int64_t slot_words(const Shape &s) {
     int64_t words = MR * NR + int64_t(MC) * s.taps * 2;                     // scratch, pointers
+    words += up(int64_t(MC) / MR * (s.taps + 1), 2);                        // taps that are not padding
     if (s.joined) words += int64_t(MC) * s.taps * s.words;                  // rows of windows at the border
     if (s.chunks > 1) words += int64_t(MC) * least(NC, s.all_panels * NR);  // accumulators that wait
     if (s.fresh) words += s.chunk * s.taps * NR;                            // a panel
@@ -158,26 +162,82 @@ template <class Config> struct ConvImplicit {
       pack_chunk(x, s, g, panel, chunk, out + head + chunk * s.chunk * taps_of(g, s.joined) * NR, totals);
   }
 
+  // ---- positions ------------------------------------------------------------------------------
+  // In which order they are numbered: image by image, or each pixel of all images before the next pixel.
+  struct Order {
+    const Gather *g;
+    int64_t images;  // that go by before the next pixel: 1, or all
+    TW_INLINE Place place(int64_t position) const {
+      Place p = place_of(*g, position / images);
+      if (images > 1) p.image = position % images;
+      return p;
+    }
+    TW_INLINE void next(Place &p) const {
+      if (images > 1 && ++p.image < images) return;
+      if (images > 1) p.image = 0;
+      tw::next(*g, p);
+    }
+  };
+  // The part of an axis' taps that some of `span` neighbours meet.
+  static TW_INLINE double met(const Axis &a, int64_t span) {
+    int64_t sum = 0;
+    for (int64_t j = 0; j < a.count; ++j) {
+      int64_t last = least(a.count, j + span) - 1, here = 0;
+      for (int64_t t = 0; t < a.taps; ++t) {
+        int64_t low = j * a.step + a.offset + t * a.offset_step, high = last * a.step + a.offset + t * a.offset_step;
+        here += high >= 0 && low < a.size;
+      }
+      sum += here;
+    }
+    return double(sum) / double(most(1, a.count * a.taps));
+  }
+  // A block's rows are pixels of a line and the lines below, or a few pixels of several images.  Results of the latter are
+  // stored row by row, which costs as much as some tens of words.
+  static TW_INLINE Order order_of(const Gather &g, const Shape &s, int64_t batch) {
+    const Axis &h = g.axis[1], &w = g.axis[2];
+    if (D::offset || s.joined || batch < 2 || g.taps < 4 || g.taps * s.b.words < 128 || h.count * w.count > 1024)
+      return {&g, 1};
+    const int64_t few = (MR + batch - 1) / batch;
+    const double plain = met(h, (MR + w.count - 2) / w.count + 1), through = met(h, 1 + few / w.count) * met(w, few);
+    return {&g, through < 0.9 * plain ? batch : 1};
+  }
+
   // ---- pointers -------------------------------------------------------------------------------
   // For positions [first, first + count): rows[block][tap][MR].  `border` is room for copied rows of windows.
-  static TW_INLINE void point(const Gather &g, const Shape &s, const Source &from, int64_t first, int64_t count,
-                              const char **rows, uint32_t *border) {
+  static TW_INLINE void point(const Gather &g, const Shape &s, const Order &order, const Source &from, int64_t first,
+                              int64_t count, const char **rows, uint32_t *border) {
     int64_t taps = taps_of(g, s.joined);
-    Place p = place_of(g, first);
-    for (int64_t i = 0; i < count;) {  // on one line, in one block
-      int64_t run = least(least(MR - i % MR, count - i), g.axis[2].count - p.at[2]);
-      point_run(g, s, from, p, run, rows + i / MR * taps * MR + i % MR, border);
+    Place p = order.place(first);
+    for (int64_t i = 0; i < count;) {  // on one line or of one pixel, in one block
+      int64_t left = order.images > 1 ? order.images - p.image : g.axis[2].count - p.at[2];
+      int64_t run = least(least(MR - i % MR, count - i), left);
+      point_run(g, s, order.images > 1, from, p, run, rows + i / MR * taps * MR + i % MR, border);
       i += run;
-      p.at[2] += run - 1;
-      next(g, p);
+      (order.images > 1 ? p.image : p.at[2]) += run - 1;
+      order.next(p);
     }
     for (int64_t i = count; i < up(count, MR); ++i)
       for (int64_t t = 0; t < taps; ++t) rows[(i / MR * taps + t) * MR + i % MR] = from.zeros;
   }
-  static TW_INLINE void point_run(const Gather &g, const Shape &s, const Source &from, const Place &p, int64_t run,
-                                  const char **to, uint32_t *&border) {
+  // Leaves out taps that are padding for all rows of a block; `live`: how many are left, and which.
+  static TW_INLINE void leave_out(int64_t taps, const char *zeros, const char **rows, int32_t *live) {
+    int32_t kept = 0;
+    for (int64_t t = 0; t < taps; ++t) {
+      const char **from = rows + t * MR, **to = rows + kept * MR;
+      bool padding = !D::offset;  // whose column totals are of all taps
+      for (int i = 0; padding && i < MR; ++i) padding = from[i] == zeros;
+      if (padding) continue;
+      if (to != from) __builtin_memcpy(to, from, MR * sizeof *from);
+      live[++kept] = int32_t(t);
+    }
+    live[0] = kept;
+  }
+  // `run` pixels of a line, or images of a pixel.
+  static TW_INLINE void point_run(const Gather &g, const Shape &s, bool images, const Source &from, const Place &p,
+                                  int64_t run, const char **to, uint32_t *&border) {
     const Axis &d = g.axis[0], &h = g.axis[1], &w = g.axis[2];
-    int64_t w0 = p.at[2] * w.step + w.offset, apart = w.step * from.axis[2];
+    const int64_t step = images ? 0 : w.step, beside = images ? from.image : 0;
+    int64_t w0 = p.at[2] * w.step + w.offset, apart = step * from.axis[2] + beside;
     for (int64_t td = 0; td < d.taps; ++td) {
       int64_t zd = p.at[0] * d.step + d.offset + td * d.offset_step;
       for (int64_t th = 0; th < h.taps; ++th) {
@@ -186,17 +246,17 @@ template <class Config> struct ConvImplicit {
         const char *line = from.at + p.image * from.image + zd * from.axis[0] + zh * from.axis[1];
         if (s.joined) {
           for (int64_t i = 0; i < run; ++i)
-            to[i] = inside ? window_row(s, from, w, line, w0 + i * w.step, border) : from.zeros;
+            to[i] = inside ? window_row(s, from, w, line + i * beside, w0 + i * step, border) : from.zeros;
           to += MR;
           continue;
         }
         int64_t zw = w0;
         for (int64_t tw = 0; tw < w.taps; ++tw, to += MR, zw += w.offset_step) {
           const char *at = line + zw * from.axis[2];
-          if (inside && zw >= 0 && zw + (run - 1) * w.step < w.size)
+          if (inside && zw >= 0 && zw + (run - 1) * step < w.size)
             for (int64_t i = 0; i < run; ++i) to[i] = at + i * apart;
           else
-            for (int64_t i = 0, z = zw; i < run; ++i, z += w.step)
+            for (int64_t i = 0, z = zw; i < run; ++i, z += step)
               to[i] = inside && z >= 0 && z < w.size ? at + i * apart : from.zeros;
         }
       }
@@ -220,6 +280,7 @@ template <class Config> struct ConvImplicit {
   struct Block {
     int64_t taps, words, shift;
     const char *const *rows;
+    const int32_t *which;
     const uint32_t *panel;
     const int32_t *start;
     const uint32_t *from;  // accumulators so far, or null
@@ -227,11 +288,11 @@ template <class Config> struct ConvImplicit {
   };
   template <int Rows, class To> static TW_INLINE void run(const Block &t, To *out, int64_t columns) {
     if (t.from)
-      gathered_block<D, Rows, MR, vectors, true>(t.taps, t.words, t.rows, t.shift, t.panel, t.start, t.from, out, t.ld,
-                                                 columns);
+      gathered_block<D, Rows, MR, vectors, true>(t.taps, t.words, t.rows, t.which, t.shift, t.panel, t.start, t.from,
+                                                 out, t.ld, columns);
     else
-      gathered_block<D, Rows, MR, vectors, false>(t.taps, t.words, t.rows, t.shift, t.panel, t.start, nullptr, out,
-                                                  t.ld, columns);
+      gathered_block<D, Rows, MR, vectors, false>(t.taps, t.words, t.rows, t.which, t.shift, t.panel, t.start, nullptr,
+                                                  out, t.ld, columns);
   }
   template <class To> static TW_INLINE void run(const Block &t, int64_t rows, To *out, int64_t columns = NR) {
     if (half < MR && rows <= half) run<half>(t, out, columns);
@@ -246,7 +307,8 @@ template <class Config> struct ConvImplicit {
     Source from;
     const uint32_t *panels;  // of this class
     int64_t panel_words;
-    bool flat;  // result positions lie evenly apart
+    int64_t images;  // of the order of positions
+    bool flat;       // result positions lie evenly apart
     int64_t pitch;
     bool far;
   };
@@ -256,20 +318,26 @@ template <class Config> struct ConvImplicit {
     slot += MR * NR;
     auto **rows = reinterpret_cast<const char **>(slot);
     slot += int64_t(MC) * s.taps * 2;
+    auto *live = reinterpret_cast<int32_t *>(slot);
+    slot += up(int64_t(MC) / MR * (s.taps + 1), 2);
     uint32_t *border = slot;
     if (s.joined) slot += int64_t(MC) * s.taps * s.words;
+    const int64_t taps = taps_of(t.g, s.joined);
     for (int64_t p = p0; p < p1; p += MC) {
       int64_t count = least(MC, p1 - p);
-      point(t.g, s, t.from, p, count, rows, border);
-      for (int64_t n = n0; n < n1; n += NC / NR) tile(t, p, count, n, least(n1, n + NC / NR), rows, scratch, slot);
+      point(t.g, s, {&t.g, t.images}, t.from, p, count, rows, border);
+      for (int64_t i = 0; i * MR < count; ++i)
+        leave_out(taps, t.from.zeros, rows + i * taps * MR, live + i * (taps + 1));
+      for (int64_t n = n0; n < n1; n += NC / NR)
+        tile(t, p, count, n, least(n1, n + NC / NR), rows, live, scratch, slot);
     }
   }
   // Positions [p, p + count), panels [n0, n1): block of k after block of k.
   static TW_INLINE void tile(const Task &t, int64_t p, int64_t count, int64_t n0, int64_t n1, const char *const *rows,
-                             uint32_t *scratch, uint32_t *room) {
+                             const int32_t *live, uint32_t *scratch, uint32_t *room) {
     const Shape &s = *t.s;
     Block b{};
-    b.taps = taps_of(t.g, s.joined);
+    const int64_t taps = taps_of(t.g, s.joined);
     for (int64_t chunk = 0; chunk < s.chunks; ++chunk) {
       int64_t from = chunk * s.chunk;
       b.words = least(s.chunk, s.words - from);
@@ -278,7 +346,7 @@ template <class Config> struct ConvImplicit {
       for (int64_t n = n0; n < n1; ++n) {
         const uint32_t *panel = t.panels + n * t.panel_words;
         b.start = reinterpret_cast<const int32_t *>(panel);
-        b.panel = panel + head + from * b.taps * NR;
+        b.panel = panel + head + from * taps * NR;
         if (s.fresh) {
           pack_chunk(*t.x, s, t.g, n, chunk, fresh, nullptr);
           b.panel = fresh;
@@ -287,15 +355,17 @@ template <class Config> struct ConvImplicit {
         int64_t column = n % s.panels * NR, columns = least(NR, s.b.columns - column);
         column += n / s.panels * s.b.columns;
         for (int64_t i = 0; i < count; i += MR, kept += MR * NR) {
-          b.rows = rows + i * b.taps;
+          b.rows = rows + i * taps;
+          b.which = live + i / MR * (taps + 1);
+          b.taps = *b.which++;
           b.from = first ? nullptr : kept;
-          int64_t live = least(MR, count - i);
+          int64_t positions = least(MR, count - i);
           if (!last) {
             b.ld = NR;
-            run(b, live, kept);
+            run(b, positions, kept);
             continue;
           }
-          finish(t, b, p + i, live, column, columns, scratch);
+          finish(t, b, p + i, positions, column, columns, scratch);
         }
       }
     }
@@ -322,8 +392,9 @@ template <class Config> struct ConvImplicit {
           for (int v = 0; v < vectors; ++v) End::put(to + v * lanes, load_f(scratch + i * NR + v * lanes), t.far);
         return;
       }
-    Place place = place_of(t.g, p);
-    for (int64_t i = 0; i < live; ++i, next(t.g, place))
+    const Order order{&t.g, t.images};
+    Place place = order.place(p);
+    for (int64_t i = 0; i < live; ++i, order.next(place))
       End::store(End::row(x, t.g, place, column), reinterpret_cast<const Sum *>(scratch + i * NR), columns);
   }
 
@@ -353,11 +424,12 @@ template <class Config> struct ConvImplicit {
     share_out(stream, threads, items, [&](int64_t worker, int64_t item) {
       uint32_t *at = panels;
       for (int64_t index = 0; index < number; ++index) {
-        Task t{&x, &s, gather_of<way>(x, index), from, at, 0, false, End::strides(x)[3], false};
+        Task t{&x, &s, gather_of<way>(x, index), from, at, 0, 1, false, End::strides(x)[3], false};
         t.panel_words = head + taps_of(t.g, s.joined) * s.words * NR;
         int64_t here = pieces(t.g, s, threads);
         if (item < here) {
-          t.flat = evenly(t.g, End::strides(x));
+          t.images = order_of(t.g, s, x.batch).images;
+          t.flat = t.images == 1 && evenly(t.g, End::strides(x));
           t.far = End::far(x) && t.pitch % lanes == 0;  // lines of a cache are whole in every row
           share(t, finer(t.g, s, grid(t.g, s, threads), threads), item, slots + worker * slot);
           break;

@@ -30,7 +30,7 @@ inline double seconds(const Schedule &s, const Query &x) {
   const int64_t mine = ceil_div(panels, parts);
   const double blocks = double(here) / double(s.rows) * double(mine) * double(groups), dots = double(points);
   const double products = real(Wide(deep) * g.depth * s.rows * vectors);
-  double cycles = blocks * dots * (products * 1.05 + kBlock + kSave * double(s.rows));
+  double cycles = blocks * dots * (products * 1.05 * multiply_add(x, s.columns) + kBlock + kSave * double(s.rows));
   cycles += real(Wide(groups) * here * deep) * (double(ceil_div(g.depth, width) * points) * 6.0 + 400.0);
   const double results = double(s.results * s.results);
   cycles += real(Wide(groups) * here * mine * vectors) * (dots * 3.0 + results * 8.0);

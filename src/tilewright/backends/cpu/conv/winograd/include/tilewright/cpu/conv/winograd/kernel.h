@@ -331,9 +331,11 @@ template <class Config> struct ConvWinograd {
         auto *out = reinterpret_cast<uint32_t *>(products + i * NC + n * NR);
         constexpr int half = MR / 2 > 0 ? MR / 2 : 1;
         if (count - i <= half)
-          gathered_block<D, half, MR, vectors, false>(s.taps, s.b.depth, rows, shift, panel, nullptr, nullptr, out, NC);
+          gathered_block<D, half, MR, vectors, false>(s.taps, s.b.depth, rows, nullptr, shift, panel, nullptr, nullptr,
+                                                      out, NC);
         else
-          gathered_block<D, MR, MR, vectors, false>(s.taps, s.b.depth, rows, shift, panel, nullptr, nullptr, out, NC);
+          gathered_block<D, MR, MR, vectors, false>(s.taps, s.b.depth, rows, nullptr, shift, panel, nullptr, nullptr,
+                                                    out, NC);
       }
     }
   }
