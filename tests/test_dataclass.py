@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import importlib
@@ -19,6 +20,7 @@ import pytest
 
 import tilewright
 from tilewright.dataclass import NamedTuple, dataclass, field_hints
+from tilewright.named_tuple import named_tuple
 
 Decorator = Callable[..., Any]
 BOTH = pytest.mark.parametrize("made", [dataclass, dataclasses.dataclass], ids=["ours", "standard"])
@@ -336,6 +338,56 @@ def test_tuples_with_names_are_those_of_typing() -> None:
     assert ours._replace(name="b").name == "b"
     with pytest.raises(TypeError):
         Measured()  # type: ignore[call-arg]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="all are made by the standard one")
+@pytest.mark.parametrize("count", range(15))
+@pytest.mark.parametrize("optional", [0, 1, 3])
+def test_named_tuples_are_those_of_the_standard_library(count: int, optional: int) -> None:
+    names = [f"field{number}" for number in range(count)]
+    defaults = [10 * number for number in range(min(optional, count))]
+    module = "tilewright.some"
+    ours = named_tuple("Point", names, defaults, module)
+    standard: Any = collections.namedtuple("Point", names, defaults=defaults, module=module)  # type: ignore[misc]
+
+    def outcome(cls: Any, act: Any) -> Any:
+        try:
+            return act(cls)
+        except Exception as error:
+            return type(error), str(error)
+
+    values = list(range(count))
+    for act in (
+        lambda cls: tuple(cls(*values)),
+        lambda cls: tuple(cls(*values[: count - len(defaults)])),
+        lambda cls: tuple(cls(**dict(zip(names, values, strict=True)))),
+        lambda cls: cls(*values, 1),
+        lambda cls: cls(*values[:-4]),
+        lambda cls: cls(nothing=1),
+        lambda cls: repr(cls(*values)),
+        lambda cls: repr(type("Sub", (cls,), {})(*values)),
+        lambda cls: (cls(*values)._asdict(), hash(cls(*values)), cls(*values) == tuple(values)),
+        lambda cls: tuple(cls(*values)._replace(field0=7)),
+        lambda cls: cls(*values)._replace(nothing=7),
+        lambda cls: tuple(cls._make(values)),
+        lambda cls: cls._make([*values, 1]),
+        lambda cls: [getattr(cls(*values), name) for name in names],
+        lambda cls: setattr(cls(*values), "field0", 3),
+        lambda cls: cls(*values).nothing,
+        lambda cls: tuple(copy.copy(cls(*values))),
+        lambda cls: (cls._fields, cls._field_defaults, cls.__match_args__, cls.__slots__, cls.__doc__, cls.__bases__),
+        lambda cls: (cls.__module__, cls.__name__, cls.__qualname__, cls.__new__.__doc__, cls.__new__.__qualname__),
+        lambda cls: str(inspect.signature(cls)),
+        lambda cls: [getattr(cls, name).__doc__ for name in names],
+        lambda cls: sorted(vars(cls)),
+    ):
+        assert outcome(ours, act) == outcome(standard, act)
+
+
+@pytest.mark.parametrize("names", [["class"], ["_hidden"], ["a", "a"], ["a b"]])
+def test_odd_names_of_fields_are_refused_as_ever(names: list[str]) -> None:
+    with pytest.raises(ValueError, match="[Ff]ield name"):
+        named_tuple("Odd", names, [], __name__)
 
 
 def test_odd_tuples_with_names_are_refused_as_ever() -> None:

@@ -7,7 +7,8 @@ are looked at once, as the texts they are.  What a class has, and how it behaves
 compares both); a class that asks for anything beyond `frozen` and `slots` is made by the standard one, and so are all
 from Python 3.13 on, which does the same itself.
 
-`NamedTuple` likewise: until Python 3.14 the standard one compiles the annotation of every field.
+`NamedTuple` likewise: until Python 3.14 the standard one compiles the annotation of every field, and each constructor
+(`tilewright.named_tuple`).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import dataclasses
 import sys
 import types
 import typing
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from reprlib import recursive_repr
 from types import GenericAlias, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, get_type_hints
+
+from tilewright.named_tuple import named_tuple
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414
@@ -53,7 +55,7 @@ elif not TYPE_CHECKING:
                     tuple(typing.NamedTuple if each is NamedTuple else each for each in bases),
                     exec_body=lambda space: space.update(own),
                 )
-            result = namedtuple(name, fields, defaults=[own[field] for field in defaults], module=own["__module__"])
+            result = named_tuple(name, fields, [own[field] for field in defaults], own["__module__"])
             result.__annotations__ = result.__new__.__annotations__ = dict(own.get("__annotations__", {}))
             for key, value in own.items():
                 if key not in fields and key not in ("__module__", "__annotations__"):
