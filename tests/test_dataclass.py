@@ -386,7 +386,7 @@ def test_named_tuples_are_those_of_the_standard_library(count: int, optional: in
 
 @pytest.mark.parametrize("names", [["class"], ["_hidden"], ["a", "a"], ["a b"]])
 def test_odd_names_of_fields_are_refused_as_ever(names: list[str]) -> None:
-    with pytest.raises(ValueError, match="[Ff]ield name"):
+    with pytest.raises(ValueError, match=r"[Ff]ield name"):
         named_tuple("Odd", names, [], __name__)
 
 
