@@ -42,11 +42,11 @@ def _make(cls: Any, iterable: Iterable[Any]) -> Any:
     return result
 
 
-def _replace(self: Any, /, **given: Any) -> Any:
+def _replace(self: Any, /, **changes: Any) -> Any:
     """Return a new object with other values of some fields."""
-    result = self._make(map(given.pop, self._fields, self))
-    if given:
-        raise ValueError(f"Got unexpected field names: {list(given)!r}")
+    result = self._make(map(changes.pop, self._fields, self))
+    if changes:
+        raise ValueError(f"Got unexpected field names: {list(changes)!r}")
     return result
 
 
