@@ -9,7 +9,6 @@ kept.  Nothing relies on a table: where there is none, or one that cannot be rea
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import jsontext, settings
+from tilewright.digests import sha256
 
 Stamp = tuple[int, int, int, int]
 
@@ -57,7 +57,7 @@ class Table:
     """Answers by a text, each with a stamp; an answer is some texts."""
 
     def __init__(self, cache_dir: Path, name: str) -> None:
-        mark = hashlib.sha256(_PACKAGE.encode()).hexdigest()[:16]
+        mark = sha256(_PACKAGE.encode()).hexdigest()[:16]
         self.path = cache_dir.expanduser().absolute() / "remembered" / f"{name}-{mark}.json"
         self._answers = self._read()
         self._new: dict[str, list[Any]] = {}

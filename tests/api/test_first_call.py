@@ -38,6 +38,7 @@ AWAY = {
     "zipfile": "files of packages and models (packaged, dispatch.model_archive)",
     "importlib.resources": "files of packages (packaged)",
     "importlib.metadata": "what packages publish (entry_points)",
+    "_hashlib": "keys of the store (digests)",
     "tempfile": "libraries in memory (runtime.memory_library)",
     "numpy.random": "samples (runtime.bindings.X.samples)",
     "secrets": "names of work folders (build.store), numpy.random",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tilewright import ops, packaged, settings
-from tilewright.arch import all_archs, arch, fitted
+from tilewright.arch import all_archs, arch, archs_of, families, fitted
 from tilewright.arch.rates import Memory
 from tilewright.backends.base import backend, resolve_target
 from tilewright.backends.cuda import driver
@@ -265,3 +265,10 @@ def test_an_nvidia_arch_runs_the_kernels_of_those_it_includes(name: str) -> None
         assert mine.capability is not None
         assert other.capability is not None
         assert mine.capability > other.capability
+
+
+def test_a_family_of_ones_own_has_a_backend(write: Write) -> None:
+    path = write(new_gpu=invented())
+    with settings.override(arch_files=str(path)):
+        assert "new_gpu" in [one.name for one in archs_of("nvidia")]
+        assert families()["nvidia"] == "cuda"

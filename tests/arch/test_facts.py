@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from tilewright import settings
-from tilewright.arch import all_archs, arch, best_host_arch, host, host_facts, parse_archs, runnable_host_archs
+from tilewright.arch import (
+    all_archs,
+    arch,
+    archs_of,
+    best_host_arch,
+    families,
+    host,
+    host_facts,
+    parse_archs,
+    runnable_host_archs,
+)
 from tilewright.errors import InternalError, RequestError, UnknownNameError
 
 
@@ -34,6 +44,14 @@ def test_the_shipped_table_is_what_the_loader_gives(table: dict[str, Any]) -> No
         assert one.family
         assert one.backend
         assert one.description
+    assert parse_archs(table) == dict(all_archs())  # which demands of each entry what it demands of others' files
+
+
+def test_families_are_known_without_reading_every_arch() -> None:
+    whole = all_archs().values()
+    assert families() == {one.family: one.backend for one in whole}
+    for family in families():
+        assert archs_of(family) == [one for one in whole if one.family == family]
 
 
 @pytest.mark.parametrize("name", [name for name, one in all_archs().items() if one.family == "cpu"])

@@ -1,6 +1,6 @@
 """Arch facts: one JSON file, one loader with a schema, and detection of what this machine has."""
 
-from tilewright.arch.facts import Arch, all_archs, arch, fit_source, fitted, parse_archs
+from tilewright.arch.facts import Arch, all_archs, arch, archs_of, families, fit_source, fitted, parse_archs
 from tilewright.arch.host import HostFacts, best_host_arch, host_facts, runnable_host_archs
 from tilewright.arch.rates import Rates
 
@@ -10,7 +10,9 @@ __all__ = [
     "Rates",
     "all_archs",
     "arch",
+    "archs_of",
     "best_host_arch",
+    "families",
     "fit_source",
     "fitted",
     "host_facts",

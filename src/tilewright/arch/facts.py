@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
@@ -188,13 +188,17 @@ def parse_archs(
     for name, entry in entries.items():
         if name in table:
             raise source.bad(name, "this name is taken by another arch", name)
-        try:
-            table[name] = Arch(name=name, **{key: _read(key, value) for key, value in entry.items()})
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise _explained(source, name, entry, error) from None
+        table[name] = _entry(source, name, entry)
     for name in entries:
         _demand_whole(source, table[name], table)
     return table
+
+
+def _entry(source: _Source, name: str, entry: Any) -> Arch:
+    try:
+        return Arch(name=name, **{key: _read(key, value) for key, value in entry.items()})
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise _explained(source, name, entry, error) from None
 
 
 def _demand_whole(source: _Source, entry: Arch, table: Mapping[str, Arch]) -> None:
@@ -257,8 +261,34 @@ def _resembled(word: str, known: frozenset[str]) -> str:
     return next(iter(difflib.get_close_matches(word.casefold(), sorted(known), n=1, cutoff=_SLIP) or begun), "")
 
 
+class _Shipped(Mapping[str, Arch]):
+    """The package's table, each entry read when it is asked for: a first call asks for two of a score.
+
+    That it is whole (`parse_archs` demands it of others' files), tests see to.
+    """
+
+    def __init__(self, entries: Mapping[str, Any]) -> None:
+        self.entries = entries
+        self._known: dict[str, Arch] = {}
+
+    def __getitem__(self, name: str) -> Arch:
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = _entry(_SHIPPED, name, self.entries[name])
+        return known
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
 class _Tables(NamedTuple):
-    archs: dict[str, Arch]
+    archs: Mapping[str, Arch]
     fits: dict[str, dict[str, dict[str, Any]]]  # constants, by the arch they were fitted on and the estimate
 
 
@@ -267,8 +297,8 @@ def _packaged(name: str) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _shipped_archs() -> dict[str, Arch]:
-    return parse_archs(_packaged("specs.json"))
+def _shipped_archs() -> _Shipped:
+    return _Shipped(_packaged("specs.json")["archs"])
 
 
 @lru_cache(maxsize=1)
@@ -279,7 +309,8 @@ def _shipped_fits() -> dict[str, dict[str, dict[str, Any]]]:
 @lru_cache(maxsize=16)
 def _tables(files: str) -> _Tables:
     """What the package has and, behind it, what the files of the setting `arch_files` say."""
-    archs, fits = _shipped_archs(), _shipped_fits() if files else {}
+    archs: Mapping[str, Arch] = _shipped_archs()
+    fits = _shipped_fits() if files else {}
     if files:
         from tilewright.files import read_json  # a file of one's own is rare
     for each in filter(None, files.split(os.pathsep)):
@@ -324,10 +355,26 @@ def fitted(estimate: str, record: type[Constants], name: str) -> Constants:
     return scaled(record, _fits()[source][estimate], arch(source), arch(name))
 
 
-def all_archs() -> dict[str, Arch]:
+def all_archs() -> Mapping[str, Arch]:
     """Every arch by its name: the package's, and those of the files the setting `arch_files` names."""
     files = settings.current().arch_files
     return _tables(files).archs if files else _shipped_archs()
+
+
+def archs_of(family: str) -> list[Arch]:
+    """The archs of a family, in the order of the table; of the package's, no others are read."""
+    table = all_archs()
+    if isinstance(table, _Shipped):
+        return [table[name] for name, entry in table.entries.items() if entry["family"] == family]
+    return [arch for arch in table.values() if arch.family == family]
+
+
+def families() -> dict[str, str]:
+    """The backend of every family of archs, in the order of the table."""
+    table = all_archs()
+    if isinstance(table, _Shipped):
+        return {entry["family"]: entry["backend"] for entry in table.entries.values()}
+    return {arch.family: arch.backend for arch in table.values()}
 
 
 def arch(name: str) -> Arch:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import settings
-from tilewright.arch.facts import Arch, all_archs, arch
+from tilewright.arch.facts import Arch, arch, archs_of
 from tilewright.dataclass import dataclass
 from tilewright.errors import RequestError
 
@@ -149,7 +149,7 @@ def runnable_host_archs() -> tuple[Arch, ...]:
 @lru_cache(maxsize=16)
 def _runnable(limit: str) -> tuple[Arch, ...]:
     flags = host_facts().flags
-    fit = [arch for arch in all_archs().values() if arch.family == "cpu" and flags.issuperset(arch.requires)]
+    fit = [arch for arch in archs_of("cpu") if flags.issuperset(arch.requires)]
     if limit:
         most = _level(limit)
         fit = [level for level in fit if level.name == limit or level.name in most.includes]
@@ -163,7 +163,7 @@ def _level(name: str) -> Arch:
             f"host_level is {name!r}, which is no level of a CPU",
             rule="setting-value",
             value=name,
-            remedy=f"use one of {', '.join(level.name for level in all_archs().values() if level.family == 'cpu')}",
+            remedy=f"use one of {', '.join(level.name for level in archs_of('cpu'))}",
         )
     return level
 

@@ -14,7 +14,6 @@ decompression.  Whatever else calls itself a bundle is refused, by one error tha
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
@@ -26,6 +25,7 @@ from typing import Any
 
 from tilewright import jsontext
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.errors import FileError
 
 FORMAT, VERSION = "tilewright-bundle", 1
@@ -107,7 +107,7 @@ class BundleFile:
         if entry is None or facts is None:
             raise self.error(f"it holds no {name}", "bundle-missing-file")
         data = self._bytes(entry.start, entry.size)
-        if len(data) != entry.size or hashlib.sha256(data).hexdigest() != facts["sha256"]:
+        if len(data) != entry.size or sha256(data).hexdigest() != facts["sha256"]:
             raise self.error(f"{name} is not what was put into it (its digest differs)", "bundle-digest")
         return data
 

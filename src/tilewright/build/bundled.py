@@ -8,7 +8,6 @@ if it was compiled from the same source and headers that this version would comp
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from tilewright import events, lazy, ops, plugins
 from tilewright.arch import all_archs, runnable_host_archs
 from tilewright.backends.base import Source, source_dirs
 from tilewright.build.key import canonical, source_inputs
+from tilewright.digests import sha256
 from tilewright.errors import TilewrightError
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime import abi
@@ -252,7 +252,7 @@ def support_inputs(source: Source, arch: str, extra: str = "", op: str = "") -> 
     """What a library without a spec is known by: what it is compiled from, whatever compiles it and for which arch."""
     places = source_dirs(arch, (op,) if op else ())
     inputs = {**source_inputs(source, arch, places, extra=extra), "arch": ""}
-    return hashlib.sha256(canonical(inputs).encode()).hexdigest()
+    return sha256(canonical(inputs).encode()).hexdigest()
 
 
 def support(source: Source, arch: str, extra: str = "", op: str = "") -> Path | None:

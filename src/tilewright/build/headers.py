@@ -7,7 +7,6 @@ answer is the same wherever the package is installed.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from tilewright import remembered
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.errors import InternalError
 
 # Both forms, also inside __has_include: where such a test succeeds, the header's content counts.  Each begins with a
@@ -85,7 +85,7 @@ def _load(place: str, name: str, stamp: _Stamp) -> _Header:
         with open(place, "rb") as file:  # noqa: PTH123  some dozens in a first call
             data = file.read()
         includes = includes_of(data.decode("utf-8", errors="replace"), name)
-        kept = [hashlib.sha256(data).hexdigest(), *includes]
+        kept = [sha256(data).hexdigest(), *includes]
         table.put(place, stamp, kept)
     header = _Header(place, name, kept[0], tuple(kept[1:]))
     _read[place] = (stamp, header)

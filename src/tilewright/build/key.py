@@ -6,7 +6,6 @@ Never a path, a time stamp, an order of traversal or a locale.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from tilewright.backends.base import Source, Toolchain
 from tilewright.build.headers import header_digests
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.ops.base import KernelSpec
 
 # Raised when the layout of an entry or the meaning of an input changes.
@@ -33,7 +33,7 @@ class KeyInputs:
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(canonical(self.values).encode()).hexdigest()
+        return sha256(canonical(self.values).encode()).hexdigest()
 
 
 def key_inputs(
@@ -61,6 +61,6 @@ def source_inputs(
         "spec": spec.digest if spec is not None else "",
         "extra": extra,
         "language": source.language,
-        "source": hashlib.sha256(source.text.encode()).hexdigest(),
+        "source": sha256(source.text.encode()).hexdigest(),
         "headers": header_digests(source.text, include_dirs),
     }

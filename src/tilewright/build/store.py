@@ -16,7 +16,6 @@ last use and the only thing about an entry that ever changes.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import re
@@ -30,6 +29,7 @@ from tilewright import jsontext, remembered, settings
 from tilewright.build import marks
 from tilewright.build.key import STORE_SCHEMA, canonical
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.errors import StoreError
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class Store:
         entry = self.lookup(key)
         if entry is None:
             raise self._corrupt(key, "it is not in the store")
-        if hashlib.sha256(canonical(entry.manifest.get("inputs")).encode()).hexdigest() != key:
+        if sha256(canonical(entry.manifest.get("inputs")).encode()).hexdigest() != key:
             raise self._corrupt(key, "the inputs in its manifest do not hash to its key")
         for name, facts in entry.manifest["files"].items():
             self._check_file(key, entry.folder / name, facts)
@@ -256,7 +256,7 @@ class Store:
             raise self._corrupt(key, f"{path.name} cannot be read: {error.strerror}") from None
         except ValueError as error:  # a pipe or a device: it may never end
             raise self._corrupt(key, f"of {path.name}, {error}") from None
-        if not isinstance(facts, dict) or hashlib.sha256(data).hexdigest() != facts.get("sha256"):
+        if not isinstance(facts, dict) or sha256(data).hexdigest() != facts.get("sha256"):
             raise self._corrupt(key, f"{path.name} is not what was published (its digest differs)")
 
     @staticmethod
@@ -394,7 +394,7 @@ class Store:
                 _write(folder / file, content)
             (folder / name).chmod(0o755)
             files = {
-                file: {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+                file: {"sha256": sha256(content).hexdigest(), "bytes": len(content)}
                 for file, content in contents.items()
             }
             manifest = {"key": key, "library": name, "files": files, **facts}

@@ -7,7 +7,6 @@ say which.  One whose digest or arrays do not fit is an error that says so, too.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -24,6 +23,7 @@ from tilewright import events, jsontext, ops, packaged, settings
 from tilewright.build import bundled
 from tilewright.build.bundled import Bundle
 from tilewright.dataclass import NamedTuple
+from tilewright.digests import sha256
 from tilewright.dispatch import looks
 from tilewright.dispatch.learned import written_when
 from tilewright.dispatch.model import MOST, Array, Card, Model, checked_number
@@ -49,7 +49,7 @@ _DAMAGE = (
 
 
 def digest_of(card: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
-    digest = hashlib.sha256(json.dumps(card, sort_keys=True).encode())
+    digest = sha256(json.dumps(card, sort_keys=True).encode())
     for name in ARRAYS:
         digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
     return digest.hexdigest()
@@ -348,7 +348,7 @@ def _bundled(op: str = "") -> tuple[Model, ...]:
 
 @lru_cache(maxsize=32)
 def _shipped_digest(name: str) -> str:
-    return hashlib.sha256(_shipped_bytes(f"{name}{ENDING}")).hexdigest() if name in shipped_names() else ""
+    return sha256(_shipped_bytes(f"{name}{ENDING}")).hexdigest() if name in shipped_names() else ""
 
 
 @lru_cache(maxsize=32)

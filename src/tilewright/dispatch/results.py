@@ -12,7 +12,6 @@ that is no store, is never written.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import math
 import os
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.dispatch import schema
 from tilewright.dispatch.schema import Unreadable as Unreadable  # noqa: PLC0414  whoever reads results meets it
 from tilewright.errors import StoreError
@@ -60,7 +60,7 @@ def storable(text: str) -> str:
 
 
 def digest_of(*texts: str) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    return sha256("\n".join(texts).encode()).hexdigest()
 
 
 def problem_digest(op: str, fields: Any) -> str:

@@ -7,7 +7,6 @@ JSON, and its name is derived and never read back.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from typing import (
 
 from tilewright.arch import Arch
 from tilewright.dataclass import dataclass, field_hints
+from tilewright.digests import sha256
 from tilewright.errors import IllegalSpecError, ProblemError, RequestError, UnknownNameError, an, counted, nearest
 from tilewright.renames import new_names, new_values, renamed_methods, renamed_value, stored_names, stored_values
 
@@ -330,7 +330,7 @@ class KernelSpec:
         """SHA-256 of the canonical JSON, computed once."""
         known = self.__dict__.get("_digest")
         if known is None:
-            known = hashlib.sha256(self.to_json().encode()).hexdigest()
+            known = sha256(self.to_json().encode()).hexdigest()
             self.__dict__["_digest"] = known
         return str(known)
 

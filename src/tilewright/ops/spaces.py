@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from tilewright import plugins
-from tilewright.arch import all_archs
+from tilewright.arch import families
 
 
 def kernels_group(backend: str) -> str:
@@ -23,7 +23,7 @@ def kernels_group(backend: str) -> str:
 @lru_cache(maxsize=1)
 def _backends() -> dict[str, str]:
     """The backend of every family of archs, in the order of the arch table."""
-    return {arch.family: arch.backend for arch in all_archs().values()}
+    return families()
 
 
 class Spaces(Mapping[str, Any]):

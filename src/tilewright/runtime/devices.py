@@ -7,7 +7,6 @@ PyTorch has one word for devices of two backends, their modules have a function 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.dataclass import NamedTuple
+from tilewright.digests import sha256
 from tilewright.errors import DeviceError, InternalError, ProblemError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def identified(identity: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _fingerprint(identity: tuple[tuple[str, Any], ...]) -> str:
     text = json.dumps(dict(identity), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def device_of(arch: str, index: int | None = None) -> Device:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import events, settings
 from tilewright.arch import host_facts
+from tilewright.digests import sha256
 from tilewright.errors import (
     DeviceError,
     LoadError,
@@ -209,7 +209,7 @@ def aligned_buffer(size: int) -> tuple[object, int]:
 
 @lru_cache(maxsize=8)
 def _flags_digest(flags: frozenset[str]) -> str:
-    return hashlib.sha256(" ".join(sorted(flags)).encode()).hexdigest()[:16]
+    return sha256(" ".join(sorted(flags)).encode()).hexdigest()[:16]
 
 
 class HostMemory:

@@ -7,7 +7,6 @@ that two installations of the same build share their kernels.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends import search
 from tilewright.backends.base import CompilerIdentity, ObjectRules, kernels_of, op_include_dirs
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.errors import RequestError, ToolchainError
 from tilewright.ops.base import KernelSpec
 
@@ -221,7 +221,7 @@ def identify(driver: tuple[str, ...]) -> CpuToolchain:
         shown = f"{kind} {first}" if kind == "gcc" else first
     # Words a person put after the compiler's name (-m32, --target=...) change the code like flags do.
     parts += [word for word in driver[1:] if word not in ("-m", "ziglang", "c++")]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    digest = sha256("\n".join(parts).encode()).hexdigest()
     return CpuToolchain(driver, kind, triple.split("-")[0], CompilerIdentity(kind, shown, digest))
 
 

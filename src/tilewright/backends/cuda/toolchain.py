@@ -9,7 +9,6 @@ makes other code of the same source, and what is known of our kernels' speed was
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from tilewright.backends import search, steps
 from tilewright.backends.base import CompilerIdentity, ObjectRules, Toolchain, backend, kernels_of, op_include_dirs
 from tilewright.backends.cuda import nvrtc, places
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
 
@@ -156,7 +156,7 @@ _RUNTIME = Path(__file__).parent / "nvcc_include"  # before NVIDIA's folders: nv
 @lru_cache(maxsize=1)
 def _runtime_digest() -> str:
     """A part of every key: no source names the header that nvcc includes first."""
-    return hashlib.sha256((_RUNTIME / "cuda_runtime.h").read_bytes()).hexdigest()[:8]
+    return sha256((_RUNTIME / "cuda_runtime.h").read_bytes()).hexdigest()[:8]
 
 
 def _codes(flags: Sequence[str]) -> list[str]:
@@ -240,7 +240,7 @@ def identify(candidate: Candidate) -> CudaToolchain:
     if candidate.kind == "nvcc" and beside.identity.kind not in _NVCC_KNOWS and not _has_host_compiler(candidate):
         raise _broken(candidate, f"it asks gcc or clang++ about the host, and here is only {beside.identity.version}")
     parts = [*lines, *(candidate.driver[1:] if candidate.kind == "nvcc" else ("nvrtc",)), beside.identity.digest]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    digest = sha256("\n".join(parts).encode()).hexdigest()
     shown = f"{candidate.kind} {lines[-1]}, {beside.identity.version}"
     return CudaToolchain(driver, beside, candidate.where, version, CompilerIdentity(candidate.kind, shown, digest))
 

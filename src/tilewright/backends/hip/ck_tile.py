@@ -7,7 +7,6 @@ is told apart: headers may be of a version and lack the files of some kernels.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -17,6 +16,7 @@ from tilewright import plugins, settings
 from tilewright.backends.base import op_kernels
 from tilewright.backends.hip.profiles import DEFAULT, HasProfiles, Profile, Sign, all_profiles, profile
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.errors import ToolchainError
 from tilewright.ops.spaces import kernels_group
 
@@ -170,9 +170,9 @@ def _text(path: Path) -> str | None:
 
 
 def _tree_digest(folder: Path) -> str:
-    digest = hashlib.sha256()
+    digest = sha256()
     for path in sorted((folder / "ck_tile").rglob("*.hpp")):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        content = sha256(path.read_bytes()).hexdigest()
         digest.update(f"{path.relative_to(folder).as_posix()} {content}\n".encode())
     return digest.hexdigest()
 

@@ -6,7 +6,6 @@ Looked at, in this order: the setting `hipcc`, the setting `rocm_path`, the tool
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import shlex
 import shutil
@@ -32,6 +31,7 @@ from tilewright.backends.hip import ck_tile
 from tilewright.backends.hip.ck_tile import REMEDY as HEADERS_REMEDY
 from tilewright.backends.hip.ck_tile import Headers, has_headers, is_used, read_headers
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.errors import ToolchainError
 from tilewright.ops.base import KernelSpec
 from tilewright.toolchains import installed
@@ -328,7 +328,7 @@ def identify(candidate: Candidate) -> HipToolchain:
     parts = [*lines, *candidate.driver[1:], toolchain.digest if toolchain is not None else ""]
     # Kernels are mostly CK Tile's code: its headers are as much a part of the compiler as clang is.
     parts.append(headers.digest if headers is not None else "")
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    digest = sha256("\n".join(parts).encode()).hexdigest()
     identity = CompilerIdentity("hipcc", version, digest)
     return HipToolchain(candidate.driver, candidate.root, candidate.where, identity, headers)
 
