@@ -198,3 +198,20 @@ def test_gfx12_counts_apart() -> None:
 def test_what_cannot_be_followed_is_said() -> None:
     checked = check(code(["s_getpc_b64 s[0:1]", "s_setpc_b64 s[0:1]", "v_nop", "s_endpgm"]), "gfx942")
     assert checked.notes == ("a jump to an address in a register was not followed", "not reached: 2 instructions")
+
+
+@pytest.mark.parametrize(
+    ("arch", "touch", "states"),
+    [
+        ("gfx908", "v_accvgpr_write_b32 a3, 0", 7),  # nothing reads it: less than to be read
+        ("gfx908", "v_accvgpr_read_b32 v9, a3", 10),
+        ("gfx90a", "v_accvgpr_write_b32 a3, 0", 11),
+    ],
+)
+def test_accumulators_are_written_over_sooner_than_read_on_gfx908(arch: str, touch: str, states: int) -> None:
+    def is_clean(count: int) -> bool:
+        lines = ["v_mfma_i32_16x16x16i8 a[0:3], v1, v2, a[0:3]", f"s_nop {count - 1}", touch, "s_endpgm"]
+        return check(code(lines), arch).findings == ()
+
+    assert is_clean(states)
+    assert not is_clean(states - 1)

@@ -64,6 +64,11 @@ def _to_sum(passes: int, xdl: bool, arch: str) -> int:
     return passes + (1 + _longer(passes, arch) if xdl else 0)
 
 
+def _to_overwrite(passes: int) -> int:
+    """On gfx908 until `v_accvgpr_write` may write over the result: less than until something reads it."""
+    return {2: 1, 8: 7, 16: 15}[passes]
+
+
 def _longer(passes: int, arch: str) -> int:
     """gfx950 asks for one more behind all but the shortest."""
     return int(arch == "gfx950" and passes != 2)
@@ -97,4 +102,6 @@ def needed(write: MatrixWrite, instruction: Instruction, parts: Sequence[str], r
         return _to_sum(write.passes, write.xdl, arch) - write.since
     if write.passes == 0 or not name.startswith(("v_", *_MEMORY)):
         return 0
+    if arch == "gfx908" and name.startswith("v_accvgpr_write"):
+        return _to_overwrite(write.passes) - write.since
     return write.left
