@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
@@ -115,6 +116,13 @@ def toolchain_of_amd_tests(request: pytest.FixtureRequest, monkeypatch: pytest.M
 def wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever terminal the tests were started from; those about narrow ones name their own width."""
     monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_of_torch(request: pytest.FixtureRequest) -> None:
+    """PyTorch's own generator begins anew in each test: what fails does not depend on the tests before, or on chance."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture(autouse=True)
