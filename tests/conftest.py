@@ -120,7 +120,7 @@ def wide_screen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def same_numbers_of_torch(request: pytest.FixtureRequest) -> None:
-    """PyTorch's own generator begins anew in each test: what fails does not depend on the tests before, or on chance."""
+    """PyTorch's own generator begins anew in each test: nothing depends on the tests before, or on chance."""
     if torch := sys.modules.get("torch"):
         torch.manual_seed(zlib.crc32(request.node.nodeid.encode()))
 
