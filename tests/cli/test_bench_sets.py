@@ -21,8 +21,9 @@ from tilewright.dispatch import records as measured
 from tilewright.dispatch.measure import winner
 from tilewright.dispatch.results import OK, Results
 from tilewright.errors import RequestError
-from tilewright.tune import build_queue, sweep
+from tilewright.tune import build_queue
 from tilewright.tune.sweep import Progress, Sweep
+from tilewright.tune.worker_pool import measure_batches
 
 GEMM = ops.op("gemm")
 QUICK = ("--target", "generic", "--threads", "1", "--rounds", "1", "--patience", "0", "-j", "1")
@@ -228,8 +229,10 @@ def test_an_interrupted_sweep_keeps_what_is_finished_and_says_so(
     together: bool, tmp_path: Path, own: measured.Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if together:  # as on a busy machine, where all measurements come at once
-        each = sweep.measure_batches
-        monkeypatch.setattr(sweep, "measure_batches", lambda *words: iter([list(chain(*each(*words)))]))
+        def at_once(*words: Any) -> Any:
+            return iter([list(chain(*measure_batches(*words)))])
+
+        monkeypatch.setattr("tilewright.tune.sweep.measure_batches", at_once)
     keep = Sweep._result
 
     def interrupted(self: Sweep, said: Any) -> Any:
