@@ -229,6 +229,7 @@ def test_an_interrupted_sweep_keeps_what_is_finished_and_says_so(
     together: bool, tmp_path: Path, own: measured.Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if together:  # as on a busy machine, where all measurements come at once
+
         def at_once(*words: Any) -> Any:
             return iter([list(chain(*measure_batches(*words)))])
 
