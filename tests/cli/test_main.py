@@ -94,12 +94,29 @@ def test_exit_codes_of_the_real_process(tmp_path: Path) -> None:
     assert "Traceback" in run("--debug", "specs", "gemm", "--pool", "tinny").stderr
 
 
-@pytest.mark.parametrize("arguments", [("--nonsense",), ("nonsense",), ("wrap",), ("specs", "gemm", "--nonsense")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--nonsense",), ("nonsense",), ("wrap",), ("specs", "gemm", "--nonsense"), ("specs", "gemm", "--pool")],
+)
 def test_a_mistyped_command_or_option_is_a_request_error(arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(build_app(), list(arguments))
     assert done.exit_code == 1
-    assert "Error" in done.stderr
-    assert "Usage" in done.stderr
+    assert done.stderr.startswith("error: [command-line] ")
+    assert "\n  remedy: `" in done.stderr
+    assert done.stderr.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("run", "gemm", "--m", "four"), ("prepare", "gemm", "--loss", "nan"), ("build", "gemm", "--jobs", "-3")],
+)
+def test_a_value_that_an_option_does_not_take_is_named(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(build_app(), list(arguments))
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: [command-line] ")
+    assert arguments[-2] in done.stderr
+    assert arguments[-1] in done.stderr
+    assert f"{' '.join(arguments[:2])} --help` lists what it takes" in done.stderr
 
 
 @pytest.mark.parametrize(

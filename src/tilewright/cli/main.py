@@ -16,7 +16,7 @@ import typer
 
 from tilewright import cli, plugins
 from tilewright.cli.common import WORDS, Summaries, plain_warnings
-from tilewright.errors import TilewrightError
+from tilewright.errors import RequestError, TilewrightError
 
 EXIT_CODES = {"request": 1, "machine": 2, "tilewright": 3}
 EXIT_INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
@@ -67,10 +67,27 @@ class ErrorsForPeople(Summaries):
 
 
 def _as_request(error: Exception) -> Exception:
-    """A mistyped option is a request error like any other: the same exit code."""
-    if getattr(error, "exit_code", 0) == 2:
+    """What the parser refuses is an error of the request like any other: its form, its exit code."""
+    if getattr(error, "exit_code", 0) != 2:
+        return error
+    helps = type(error).__name__ == "NoArgsIsHelpError"  # a command without words prints its help
+    if helps or not hasattr(error, "format_message"):
         error.exit_code = EXIT_CODES["request"]  # type: ignore[attr-defined]
-    return error
+        return error
+    message, value, context = str(error.format_message()), _refused(error), getattr(error, "ctx", None)
+    if value is not None and value not in message:
+        message += f" (given: {value})"
+    remedy = f"`{context.command_path if context else 'tilewright'} --help` lists what it takes"
+    sys.stdout.flush()
+    typer.echo(f"error: {RequestError(message, rule='command-line', value=value, remedy=remedy)}", err=True)
+    return typer.Exit(EXIT_CODES["request"])
+
+
+def _refused(error: Exception) -> str | None:
+    """The value that the parser refused, where it keeps it: newer versions of Typer leave it out of their message."""
+    details = getattr(error.__cause__, "errors", None)
+    first = next(iter(details()), None) if callable(details) else None
+    return None if first is None else repr(first.get("input"))
 
 
 def _verdict(error: Exception) -> tuple[int, str]:
