@@ -30,7 +30,7 @@ from tilewright.ops.base import KernelSpec, plain
 OP = "attention_backward"
 POOLS = ("default", "default", "full")
 FAMILIES = ("grad",) * 6 + ("dot", "convert")
-SIZES = ((32, 32),) * 2 + ((64, 64),) * 3 + ((128, 128),) * 3 + ((96, 96), (256, 256), (64, 128))
+SIZES = ((32, 32),) * 2 + ((64, 64),) * 3 + ((128, 128),) * 3 + ((96, 96), (256, 256), (64, 128), (576, 512))
 MOST_WORK = 1 << 22  # products of one problem: some seconds of emulation
 MOST_LOOPED = 1 << 17  # of the loops
 EXECUTED, REFUSED = 5, 3  # problems of a kernel
