@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -51,7 +51,7 @@ class Choice:
         return self.spec is not None and self.spec.schedule.pipeline not in WITHOUT
 
 
-@lru_cache(maxsize=None)
+@cache
 def _registry(arch: str) -> Registry:
     return Registry(arch)
 

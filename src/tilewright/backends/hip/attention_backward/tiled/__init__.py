@@ -35,14 +35,14 @@ ACCESS_BYTES = 16
 # 128 fit with four waves; with two, whose lanes hold twice as many pieces of a tile, 14 registers did not.
 BESIDE, SCORED, AHEAD, MORE_PIECES = 72, 24, 1.2, 7
 BESIDE_TWICE, FEATURE_TWICE, PIECE_TWICE, AHEAD_TWICE = 88, 8, 5, 1.9
-# Staged, of what was compiled: gfx1201 spilled 7 with 9 pieces, gfx90a had 36 more than with 7 of each; RDNA 3 had fewer.
+# Staged: of what was compiled gfx1201 spilled 7 with 9 pieces, gfx90a had 36 more than with 7 of each; RDNA 3 fewer.
 MORE_PIECES_STAGED, BESIDE_TWICE_STAGED = 10, 52
 # Lines of a tile that is walked, and waves of 16 lines of their own; the usual first.
 _TILES = ((32, 4), (32, 2), (16, 4), (32, 1), (16, 2), (16, 1))
 # Likewise, where a wave has no registers for all sums of its lines: waves share lines, each with a part of the columns.
 _SHARED = ((16, 8, 2), (16, 8, 4), (16, 4, 2), (16, 4, 4), (16, 8, 8))
 # And where LDS has no room for heads of both sides.
-_STAGED = tuple((*tile, True) for tile in ((16, 8, 4), (32, 8, 8), (16, 8, 8), (16, 16, 16), (16, 4, 4)))
+_STAGED = ((16, 8, 4), (32, 8, 8), (16, 8, 8), (16, 16, 16), (16, 4, 4))
 MOST_STAGED = 256  # columns of a head in LDS at a time
 _FEW = 2  # in `default`
 
@@ -149,9 +149,9 @@ class Tiled(HipAttentionBackwardFamily):
             return
         if pool in ("full", "profiler"):
             yield from (TiledBackwardSchedule(lines, waves) for lines, waves in product((16, 32, 64), (1, 2, 4, 8)))
-            yield from (TiledBackwardSchedule(*tile) for tile in (*_SHARED, *_STAGED))
+            yield from _sharing()
             return
-        schedules = (TiledBackwardSchedule(*tile) for tile in (*_TILES, *_SHARED, *_STAGED))
+        schedules = (*(TiledBackwardSchedule(*tile) for tile in _TILES), *_sharing())
         legal = (each for each in schedules if next(self.violations(signature, each, arch), None) is None)
         yield from (each for each, _ in zip(legal, range(_FEW), strict=False))
 
@@ -179,6 +179,11 @@ class Tiled(HipAttentionBackwardFamily):
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
         return COMPILE_MEMORY
+
+
+def _sharing() -> Iterator[TiledBackwardSchedule]:
+    yield from (TiledBackwardSchedule(*tile) for tile in _SHARED)
+    yield from (TiledBackwardSchedule(*tile, staged=True) for tile in _STAGED)
 
 
 def _has_ck_tile(pool: str, signature: AttentionBackwardSignature, arch: Arch) -> bool:

@@ -255,8 +255,7 @@ template <class Config, bool of_keys> struct BackwardTiled {
   TW_GPU void sync_staged(int from) {
     Accumulators scores[blocks] = {}, gradients[blocks] = {};
     staged_product<Scores, Config::head_qk>(scores, scored(!of_keys, from), scored(of_keys, first), int(a.head_qk));
-    staged_product<Gradients, Config::head_v>(gradients, valued(!of_keys, from), valued(of_keys, first),
-                                              int(a.head_v));
+    staged_product<Gradients, Config::head_v>(gradients, valued(!of_keys, from), valued(of_keys, first), int(a.head_v));
     entries(scores, gradients, from);
     __syncthreads();
     bring<TransposedFetch<T, T, tile_n, Config::head_qk, threads, typename Operand::Order>>(
