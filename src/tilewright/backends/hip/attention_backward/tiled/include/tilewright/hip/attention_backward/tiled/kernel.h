@@ -244,7 +244,9 @@ template <class Config, bool of_keys> struct BackwardTiled {
     };
 #pragma clang loop unroll(disable)
     for (int d = 0; d < head; d += deep) {
-      const int left = elements > d ? elements - d : 0;
+      // Not over a part: what a head has behind its last whole access is in its last part, and elsewhere it would be written
+      // over the next line.
+      const int left = elements - d < 0 ? 0 : elements - d < deep ? elements - d : deep;
       __syncthreads();  // what was there is read
       bring<RowFetch<T, T, tile_m, deep, threads>>(own, behind(owns, d), left);
       bring<RowFetch<T, T, tile_n, deep, threads>>(at_others, behind(others, d), left);
