@@ -25,7 +25,7 @@ from tilewright.backends.hip.attention.tiled import shape as attention_shape
 from tilewright.backends.hip.gemm.tiled import shape as gemm_shape
 from tilewright.backends.hip.matrix import multiplies
 from tilewright.dispatch.registry import Registry
-from tilewright.errors import NoKernelError, RequestError
+from tilewright.errors import NoKernelError, ProblemError, RequestError
 from tilewright.ops import op
 from tilewright.ops.base import KernelSpec
 
@@ -94,7 +94,7 @@ def choices(seed: int, count: int, ops: tuple[str, ...] = OPS, archs: tuple[str,
                 problem = drawn(name, arch, f"choices {seed} {name} {arch} {index}")
                 try:
                     chosen = _registry(arch).select(problem)
-                except NoKernelError:
+                except (NoKernelError, ProblemError):  # the latter where a rule of the arch says no to any kernel
                     yield Choice(name, arch, problem, None)
                     continue
                 yield from (Choice(name, arch, problem, stage.spec) for stage in chosen.stages)
