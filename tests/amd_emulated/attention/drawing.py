@@ -37,7 +37,7 @@ POOLS = ("default", "default", "full", "full", "ck_default", "ck_extended", "fla
 ROUTES = ("forward",) * 5 + ("paged",) * 2 + ("prefill",) * 2 + ("split",) * 2 + ("split paged", "combine", "append",
                                                                               "append paged")  # fmt: skip
 SIZES = ((64, 64),) * 3 + ((128, 128),) * 4 + ((32, 32),) * 2 + ((256, 256),) * 2 + ((96, 96), (192, 128), (160, 160),
-                                                                                    (192, 192))  # fmt: skip
+                                                                                    (192, 192), (512, 512))  # fmt: skip
 DROPPED, NARROW = 0.15, 0.15  # of forward kernels without pages
 OWN = 0.4  # of kernels that multiply: with something that only our own have
 EXTRAS = ("masked", "sink", "generic", "bias fp32", "fp32", "fp8 keys", "vectorised", "dropout", "block scales")
@@ -154,14 +154,14 @@ def _problems(rng: random.Random, spec: KernelSpec) -> tuple[list[Drawn], list[D
     attention = op("attention")
     served: list[Drawn] = []
     refused: list[Drawn] = []
-    for one in _attempts(rng, spec):
+    for one in attempts(rng, spec):
         (refused if attention.supports(spec, one.problem) else served).append(one)
         if len(served) == EXECUTED:
             break
     return served or [plain_problem(spec)], rng.sample(refused, min(REFUSED, len(refused)))
 
 
-def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
+def attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
     yield plain_problem(spec, rng.randrange(1 << 31))
     most = MOST_WORK if hasattr(spec.schedule, "tile") else MOST_LOOPED
     for _ in range(TRIES):

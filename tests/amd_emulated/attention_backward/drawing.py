@@ -30,7 +30,7 @@ from tilewright.ops.base import KernelSpec, plain
 OP = "attention_backward"
 POOLS = ("default", "default", "full")
 FAMILIES = ("grad",) * 6 + ("dot", "convert")
-SIZES = ((32, 32),) * 2 + ((64, 64),) * 3 + ((128, 128),) * 3 + ((96, 96), (256, 256), (64, 128))
+SIZES = ((32, 32),) * 2 + ((64, 64),) * 3 + ((128, 128),) * 3 + ((96, 96), (256, 256), (64, 128), (576, 512))
 MOST_WORK = 1 << 22  # products of one problem: some seconds of emulation
 MOST_LOOPED = 1 << 17  # of the loops
 EXECUTED, REFUSED = 5, 3  # problems of a kernel
@@ -106,6 +106,8 @@ def _problems(rng: random.Random, spec: KernelSpec) -> tuple[list[Drawn], list[D
 
 def attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
     yield plain_problem(spec, rng.randrange(1 << 31))
+    if getattr(spec.schedule, "staged", False):
+        yield odd_heads(spec, rng.randrange(1 << 31))
     most = MOST_WORK if hasattr(spec.schedule, "tile") else MOST_LOOPED
     for _ in range(TRIES):
         p = _drawn(rng, spec)
@@ -126,6 +128,15 @@ def plain_problem(spec: KernelSpec, seed: int = 0) -> Drawn:
     deterministic = bool(getattr(spec.schedule, "deterministic", False))
     change = {"seqlen_q": rows + 3, "seqlen_k": keys + 5, "batch": 1, "heads_q": 2, "heads_kv": 2 // group}
     return Drawn(_problem(spec, {**change, "deterministic": deterministic}), seed)
+
+
+def odd_heads(spec: KernelSpec, seed: int = 0) -> Drawn:
+    """Heads that end within an access of their last part in LDS, behind parts that are whole."""
+    one = plain_problem(spec).problem
+    s = spec.signature
+    change = {"seqlen_q": 9, "seqlen_k": 7, "batch": 1, "heads_q": 1, "heads_kv": 1}
+    heads = {"head_dim": s.head_dim - 31, "head_dim_v": s.head_dim_v - 29}
+    return Drawn(_problem(spec, {**change, **heads, "deterministic": one.deterministic}), seed)
 
 
 def _problem(spec: KernelSpec, change: dict[str, Any]) -> AttentionBackwardProblem:

@@ -196,7 +196,7 @@ def _problems(rng: random.Random, spec: KernelSpec) -> tuple[list[Drawn], list[D
     conv = op("conv")
     served: list[Drawn] = []
     refused: list[Drawn] = []
-    for one in _attempts(rng, spec):
+    for one in attempts(rng, spec):
         if conv.supports(spec, product_problem(spec, one)):
             refused.append(one)
         else:
@@ -206,7 +206,7 @@ def _problems(rng: random.Random, spec: KernelSpec) -> tuple[list[Drawn], list[D
     return served or [plain(spec)], rng.sample(refused, min(REFUSED, len(refused)))
 
 
-def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
+def attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
     yield plain(spec, rng.randrange(1 << 31))
     most = MOST_WORK if hasattr(spec.schedule, "tile") else MOST_LOOPED
     for _ in range(TRIES):

@@ -140,7 +140,7 @@ def _problems(rng: random.Random, spec: KernelSpec) -> tuple[list[Drawn], list[D
     gemm = op("gemm")
     served: list[Drawn] = []
     refused: list[Drawn] = []
-    for one in _attempts(rng, spec):
+    for one in attempts(rng, spec):
         if gemm.supports(spec, product_problem(spec, one)):
             refused.append(one)
         else:
@@ -152,7 +152,7 @@ def _problems(rng: random.Random, spec: KernelSpec) -> tuple[list[Drawn], list[D
     return served, rng.sample(refused, min(REFUSED, len(refused)))
 
 
-def _attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
+def attempts(rng: random.Random, spec: KernelSpec) -> Iterator[Drawn]:
     yield plain(spec, rng.randrange(1 << 31))
     for _ in range(TRIES):
         one = _drawn(rng, spec)

@@ -48,6 +48,24 @@ def test_there_is_a_matrix_kernel_wherever_the_arch_has_an_instruction(arch: str
             assert not list(FAMILY.violations(wanted, schedule, facts))
 
 
+@pytest.mark.parametrize("arch", HIP)
+@pytest.mark.parametrize(("dtype", "heads"), [
+    ("fp32", (256, 256)), ("fp32", (512, 512)), ("fp16", (512, 512)), ("bf16", (576, 512)),
+])  # fmt: skip
+def test_heads_that_lds_has_no_room_for_are_staged(arch: str, dtype: str, heads: tuple[int, int]) -> None:
+    facts = all_archs()[arch]
+    for features in FEATURES:
+        large: dict[str, Any] = {"dtype": dtype, "head_dim": heads[0], "head_dim_v": heads[1]}
+        wanted = normalized(replace(PLAIN, **{**large, **features}))
+        proposed = [one for one in AMD.schedules("default", wanted, facts) if isinstance(one, TiledBackwardSchedule)]
+        if dtype == "fp32" and not {"mfma", "wmma-fp32"} & facts.features:
+            assert not proposed
+        elif (arch, dtype, heads) != ("gfx908", "fp32", (512, 512)):  # with some features it lacks registers
+            assert proposed, features
+            assert arch in ("gfx950", "gfx1250") or all(one.staged for one in proposed)
+    assert TiledBackwardSchedule(16, 8, 4, True).label() == "tiled_32x16_columns4_staged"
+
+
 @pytest.mark.parametrize(("rule", "arch", "has", "schedule"), [
     ("amd-backward-family", "gfx942", {"family": "dot"}, SCHEDULE),
     ("amd-warps", "gfx1100", {"head_dim": 96, "head_dim_v": 96}, TiledBackwardSchedule(16, 8, 4)),
@@ -58,6 +76,8 @@ def test_there_is_a_matrix_kernel_wherever_the_arch_has_an_instruction(arch: str
     ("amd-warps", "gfx90a", {}, TiledBackwardSchedule(32, 3)),
     ("amd-lds", "gfx90a", {"head_dim": 256, "head_dim_v": 256}, TiledBackwardSchedule(32, 4)),
     ("amd-registers", "gfx1100", {"head_dim": 256, "head_dim_v": 256}, TiledBackwardSchedule(16, 1)),
+    ("amd-warps", "gfx1100", {"head_dim": 576, "head_dim_v": 512}, TiledBackwardSchedule(16, 8, 8)),
+    ("amd-registers", "gfx1201", {"head_dim": 576, "head_dim_v": 512}, TiledBackwardSchedule(32, 8, 8, True)),  # 7
 ])  # fmt: skip
 def test_every_rule_is_met(rule: str, arch: str, has: dict[str, Any], schedule: TiledBackwardSchedule) -> None:
     refused = op(OP).check(KernelSpec(OP, normalized(replace(PLAIN, **has)), schedule, arch))

@@ -35,10 +35,15 @@ ACCESS_BYTES = 16
 # 128 fit with four waves; with two, whose lanes hold twice as many pieces of a tile, 14 registers did not.
 BESIDE, SCORED, AHEAD, MORE_PIECES = 72, 24, 1.2, 7
 BESIDE_TWICE, FEATURE_TWICE, PIECE_TWICE, AHEAD_TWICE = 88, 8, 5, 1.9
+# Staged: of what was compiled gfx1201 spilled 7 with 9 pieces, gfx90a had 36 more than with 7 of each; RDNA 3 fewer.
+MORE_PIECES_STAGED, BESIDE_TWICE_STAGED = 10, 52
 # Lines of a tile that is walked, and waves of 16 lines of their own; the usual first.
 _TILES = ((32, 4), (32, 2), (16, 4), (32, 1), (16, 2), (16, 1))
 # Likewise, where a wave has no registers for all sums of its lines: waves share lines, each with a part of the columns.
 _SHARED = ((16, 8, 2), (16, 8, 4), (16, 4, 2), (16, 4, 4), (16, 8, 8))
+# And where LDS has no room for heads of both sides.
+_STAGED = ((16, 8, 4), (32, 8, 8), (16, 8, 8), (16, 16, 16), (16, 4, 4))
+MOST_STAGED = 256  # columns of a head in LDS at a time
 _FEW = 2  # in `default`
 
 
@@ -50,6 +55,7 @@ class TiledBackwardSchedule:
     tile_n: int  # lines of a tile of the other side
     waves: int
     column_waves: int = 1  # waves that have the same lines, and columns of the sums of their own
+    staged: bool = False  # where LDS is small: it has the operands of one product at a time
 
     pipelines: ClassVar[tuple[str, ...]] = ("tiled",)
     serves: ClassVar[tuple[str, ...]] = ("grad",)
@@ -67,7 +73,7 @@ class TiledBackwardSchedule:
 
     def label(self) -> str:
         shared = f"_columns{self.column_waves}" if self.column_waves > 1 else ""
-        return f"{self.pipeline}_{self.tile_m}x{self.tile_n}{shared}"
+        return f"{self.pipeline}_{self.tile_m}x{self.tile_n}{shared}{'_staged' if self.staged else ''}"
 
 
 def matrix_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[Violation]:
@@ -86,14 +92,18 @@ def matrix_rules(signature: AttentionBackwardSignature, arch: Arch) -> Iterator[
 
 def lds_bytes(signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule) -> int:
     s, h, size = signature, schedule, DTYPES[signature.dtype].bytes
-    heads = s.head_dim + s.head_dim_v
-    lines = heads * size + 2 * ACCESS_BYTES
-    return (h.tile_m + h.tile_n) * lines + heads * (h.tile_n * size + ACCESS_BYTES)
+    heads, transposed = (s.head_dim, s.head_dim_v), h.tile_n * size + ACCESS_BYTES
+    if h.staged:
+        parts = [head // -(-head // MOST_STAGED) * size + ACCESS_BYTES for head in heads]
+        return max((h.tile_m + h.tile_n) * max(parts), max(heads) * transposed)
+    lines = sum(heads) * size + 2 * ACCESS_BYTES
+    return (h.tile_m + h.tile_n) * lines + sum(heads) * transposed
 
 
 def sums(signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch) -> int:
     """Registers of a lane that hold sums of dk and dv: accumulation registers do."""
-    return SIDE * (signature.head_dim + signature.head_dim_v) // (arch.warp_size * schedule.column_waves)
+    columns = sum(-(-head // (SIDE * schedule.column_waves)) for head in (signature.head_dim, signature.head_dim_v))
+    return SIDE * SIDE * columns // arch.warp_size
 
 
 def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch) -> int:
@@ -105,11 +115,14 @@ def wanted_registers(signature: AttentionBackwardSignature, schedule: TiledBackw
     features = s.softcap + s.dropout + s.masked + (s.bias != "none") + added
     most = max(s.head_dim, s.head_dim_v) * DTYPES[s.dtype].bytes // ACCESS_BYTES
     pieces = -(-h.tile_n * most // _threads(h, arch))
+    if instruction(s.dtype, arch).groups == 1 and h.staged:
+        return int((added_up + scores) * AHEAD_TWICE) + BESIDE_TWICE_STAGED + PIECE_TWICE * pieces
     if instruction(s.dtype, arch).groups == 1:
         beside = BESIDE_TWICE + FEATURE_TWICE * (features + (features and s.mask != "none")) + PIECE_TWICE * pieces
         return int((added_up + scores) * AHEAD_TWICE) + beside
     scored = SCORED * ((features > 0) + (added > 0))
-    return int((added_up + scores) * AHEAD) + BESIDE + scored + MORE_PIECES * max(0, pieces - 2)
+    piece = MORE_PIECES_STAGED if h.staged else MORE_PIECES
+    return int((added_up + scores) * AHEAD) + BESIDE + scored + piece * max(0, pieces - 2)
 
 
 def most_registers(schedule: TiledBackwardSchedule, arch: Arch) -> int:
@@ -136,9 +149,9 @@ class Tiled(HipAttentionBackwardFamily):
             return
         if pool in ("full", "profiler"):
             yield from (TiledBackwardSchedule(lines, waves) for lines, waves in product((16, 32, 64), (1, 2, 4, 8)))
-            yield from (TiledBackwardSchedule(*tile) for tile in _SHARED)
+            yield from _sharing()
             return
-        schedules = (TiledBackwardSchedule(*tile) for tile in (*_TILES, *_SHARED))
+        schedules = (*(TiledBackwardSchedule(*tile) for tile in _TILES), *_sharing())
         legal = (each for each in schedules if next(self.violations(signature, each, arch), None) is None)
         yield from (each for each, _ in zip(legal, range(_FEW), strict=False))
 
@@ -154,7 +167,7 @@ class Tiled(HipAttentionBackwardFamily):
         h = spec.schedule
         return {
             "tile_m": h.tile_m, "tile_n": h.tile_n, "threads": _threads(h, arch_by_name(spec.arch)),
-            "column_waves": h.column_waves,
+            "column_waves": h.column_waves, "staged": int(h.staged),
         }  # fmt: skip
 
     def context(self, spec: KernelSpec) -> Mapping[str, Any]:
@@ -166,6 +179,11 @@ class Tiled(HipAttentionBackwardFamily):
 
     def compile_memory(self, spec: KernelSpec, compiler: str) -> int:
         return COMPILE_MEMORY
+
+
+def _sharing() -> Iterator[TiledBackwardSchedule]:
+    yield from (TiledBackwardSchedule(*tile) for tile in _SHARED)
+    yield from (TiledBackwardSchedule(*tile, staged=True) for tile in _STAGED)
 
 
 def _has_ck_tile(pool: str, signature: AttentionBackwardSignature, arch: Arch) -> bool:
@@ -184,12 +202,17 @@ def _threads(schedule: TiledBackwardSchedule, arch: Arch) -> int:
     return schedule.waves * arch.warp_size
 
 
+def _shared_out(columns: int, schedule: TiledBackwardSchedule) -> bool:
+    """Whether waves have as many columns, of 16 elements, or, staged, the last ones fewer."""
+    shares = schedule.column_waves
+    return columns >= shares if schedule.staged else columns % shares == 0
+
+
 def _tile_rules(
     signature: AttentionBackwardSignature, schedule: TiledBackwardSchedule, arch: Arch
 ) -> Iterator[Violation]:
     s, h = signature, schedule
-    shares = SIDE * h.column_waves
-    if h.waves % h.column_waves or s.head_dim % shares or s.head_dim_v % shares:
+    if h.waves % h.column_waves or not all(_shared_out(head // SIDE, h) for head in (s.head_dim, s.head_dim_v)):
         heads = f"heads of {s.head_dim} and {s.head_dim_v}"
         message = f"column_waves {h.column_waves}: {h.waves} waves and {heads} are not whole shares"
         yield Violation("amd-warps", message, "use a divisor of waves and of the heads / 16")
@@ -205,7 +228,7 @@ def _tile_rules(
         return
     if (bytes_ := lds_bytes(s, h)) > arch.scratch_bytes:
         message = f"{bytes_} bytes of LDS, and there are {arch.scratch_bytes}"
-        yield Violation("amd-lds", message, "use a smaller tile_n, or fewer waves")
+        yield Violation("amd-lds", message, "use a smaller tile_n, fewer waves, or staged")
     if (wanted := wanted_registers(s, h, arch)) > (most := most_registers(h, arch)):
         message = f"a lane wants {wanted} registers and has {most}: over that it spills"
         yield Violation("amd-registers", message, "use a smaller tile_n, column_waves, or loops")

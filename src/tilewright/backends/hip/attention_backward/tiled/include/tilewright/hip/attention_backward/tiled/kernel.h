@@ -5,6 +5,9 @@
 // other lines times its own, so that a lane has them of one line, and they are, as they lie in its registers, an operand of
 // the accumulators.  What both passes do to an entry is what the loops do to it.  The gradients of a bias and of slopes come from
 // the pass of rows, to memory that was cleared: where entries fall together they are added in any order.
+//
+// Where LDS has no room for the heads of both sides (`staged`), the operands of one product at a time pass through it: columns
+// of both sides for scores, the same for their gradients, then what either is multiplied by.
 #pragma once
 #include <tilewright/hip/attention_backward/kernel.h>
 #include <tilewright/gpu/attention_backward_added.h>
@@ -35,14 +38,23 @@ template <class Config, bool of_keys> struct BackwardTiled {
   using Lines = HeadLines<T, Config::head_qk>;
   using LinesV = HeadLines<T, Config::head_v>;
   using Transposed = HeadLines<T, tile_n>;
-  static constexpr int blocks = tile_n / 16, columns = Config::head_qk / 16 / shares,
-                       columns_v = Config::head_v / 16 / shares;
-  static_assert(columns * 16 * shares == Config::head_qk && columns_v * 16 * shares == Config::head_v,
+  static constexpr int share_of(int head) { return (head / 16 + shares - 1) / shares; }
+  static constexpr int blocks = tile_n / 16, columns = share_of(Config::head_qk), columns_v = share_of(Config::head_v);
+  static constexpr bool staged = Config::staged;
+  static_assert(staged || (columns * 16 * shares == Config::head_qk && columns_v * 16 * shares == Config::head_v),
                 "waves share columns evenly");
+  // Staged: columns of a head that are in LDS at a time.
+  static constexpr int part_of(int head) { return head / ((head + most_staged - 1) / most_staged); }
+  static constexpr int most_staged = 256;
   static constexpr int line_bytes = (Lines::row + LinesV::row) * int(sizeof(T)),
                        transposed_bytes = Transposed::row * int(sizeof(T));
+  static constexpr int larger_of(int a, int b) { return a > b ? a : b; }
+  static constexpr int staged_bytes(int head) {
+    return larger_of((tile_m + tile_n) * (part_of(head) * int(sizeof(T)) + 16), head * transposed_bytes);
+  }
   static constexpr int lds_bytes =
-      (tile_m + tile_n) * line_bytes + (Config::head_qk + Config::head_v) * transposed_bytes;
+      staged ? larger_of(staged_bytes(Config::head_qk), staged_bytes(Config::head_v))
+             : (tile_m + tile_n) * line_bytes + (Config::head_qk + Config::head_v) * transposed_bytes;
   static_assert(lds_bytes == Config::lds_bytes, "LDS is counted otherwise in Python");
 
   const BackwardCall &call;
@@ -63,8 +75,8 @@ template <class Config, bool of_keys> struct BackwardTiled {
         own_v(own + tile_m * Lines::row),
         other(own_v + tile_m * LinesV::row),
         other_v(other + tile_n * Lines::row),
-        transposed(other_v + tile_n * LinesV::row),
-        transposed_v(transposed + Config::head_qk * Transposed::row) {
+        transposed(staged ? own : other_v + tile_n * LinesV::row),
+        transposed_v(staged ? own : transposed + Config::head_qk * Transposed::row) {
     unsigned at = blockIdx.x;
     const unsigned tiles = unsigned(args.tiles), heads = unsigned(of_keys ? a.heads_kv : a.heads_q);
     first = int(at % tiles) * tile_m, at /= tiles;
@@ -161,8 +173,6 @@ template <class Config, bool of_keys> struct BackwardTiled {
   static TW_GPU void product(Accumulators (&to)[blocks], const T *others, const T *owns) {
     owns += unknown_zero();  // own lines are read again for every tile, too
 #pragma unroll
-    for (int j = 0; j < blocks; ++j) to[j] = {};
-#pragma unroll
     for (int k = 0; k < LinesOf::row - LinesOf::piece; k += Unit::k) {
       const int at = k + Unit::first(lane());
       const auto mine = fragment<typename Unit::Lines>(owns + LinesOf::at(wave_line() + Unit::line(lane()), at));
@@ -175,15 +185,18 @@ template <class Config, bool of_keys> struct BackwardTiled {
       pace(to, k / Unit::k);
     }
   }
-  template <int count>
+  // Columns behind the last, of waves whose share is not whole, are never stored.
+  template <int head, int count>
   static TW_GPU void add(Accumulators (&to)[count], const T *lines, const Accumulators (&scores)[blocks]) {
 #pragma unroll
     for (int step = 0; step < Operand::steps; ++step) {
       const auto mine = Operand::of(scores, step);
 #pragma unroll
       for (int c = 0; c < count; ++c) {
+        int column = first_column(count) + c;
+        if constexpr (count * 16 * shares != head) column = column < head / 16 ? column : head / 16 - 1;
         const auto some = fragment<typename Operand::Fragment>(
-            lines + Transposed::at((first_column(count) + c) * 16 + Scores::line(lane()), Operand::first(step)));
+            lines + Transposed::at(column * 16 + Scores::line(lane()), Operand::first(step)));
         Operand::multiply(some, mine, to[c]);
         if (c % 4 == 3) __builtin_amdgcn_sched_barrier(0);
       }
@@ -219,7 +232,48 @@ template <class Config, bool of_keys> struct BackwardTiled {
       }
     }
   }
+  // A product of own lines and others, a part of whose columns is in LDS at a time.
+  template <class Unit, int head>
+  TW_GPU void staged_product(Accumulators (&to)[blocks], const Place &others, const Place &owns, int elements) const {
+    constexpr int deep = part_of(head);
+    using Part = HeadLines<T, deep>;
+    T *const at_others = own + tile_m * Part::row;
+    const auto behind = [](Place place, int d) {
+      place.base = static_cast<const T *>(place.base) + d;
+      return place;
+    };
+#pragma clang loop unroll(disable)
+    for (int d = 0; d < head; d += deep) {
+      // Not over a part: what a head has behind its last whole access is in its last part, and elsewhere it would be written
+      // over the next line.
+      const int left = elements - d < 0 ? 0 : elements - d < deep ? elements - d : deep;
+      __syncthreads();  // what was there is read
+      bring<RowFetch<T, T, tile_m, deep, threads>>(own, behind(owns, d), left);
+      bring<RowFetch<T, T, tile_n, deep, threads>>(at_others, behind(others, d), left);
+      __syncthreads();
+      product<Unit, Part>(to, at_others, own);
+    }
+  }
+  TW_GPU void sync_staged(int from) {
+    Accumulators scores[blocks] = {}, gradients[blocks] = {};
+    staged_product<Scores, Config::head_qk>(scores, scored(!of_keys, from), scored(of_keys, first), int(a.head_qk));
+    staged_product<Gradients, Config::head_v>(gradients, valued(!of_keys, from), valued(of_keys, first), int(a.head_v));
+    entries(scores, gradients, from);
+    __syncthreads();
+    bring<TransposedFetch<T, T, tile_n, Config::head_qk, threads, typename Operand::Order>>(
+        transposed, scored(!of_keys, from), int(a.head_qk));
+    __syncthreads();
+    add<Config::head_qk>(sum, transposed, scores);
+    if constexpr (of_keys) {
+      __syncthreads();
+      bring<TransposedFetch<T, T, tile_n, Config::head_v, threads, typename Operand::Order>>(
+          transposed_v, valued(!of_keys, from), int(a.head_v));
+      __syncthreads();
+      add<Config::head_v>(sum_v, transposed_v, gradients);
+    }
+  }
   TW_GPU void sync(int from) {
+    if constexpr (staged) return sync_staged(from);
     __syncthreads();  // the tile before is done
     bring<RowFetch<T, T, tile_n, Config::head_qk, threads>>(other, scored(!of_keys, from), int(a.head_qk));
     bring<RowFetch<T, T, tile_n, Config::head_v, threads>>(other_v, valued(!of_keys, from), int(a.head_v));
@@ -229,20 +283,22 @@ template <class Config, bool of_keys> struct BackwardTiled {
       bring<TransposedFetch<T, T, tile_n, Config::head_v, threads, typename Operand::Order>>(
           transposed_v, valued(!of_keys, from), int(a.head_v));
     __syncthreads();
-    Accumulators scores[blocks], gradients[blocks];
+    Accumulators scores[blocks] = {}, gradients[blocks] = {};
     product<Scores, Lines>(scores, other, own);
     product<Gradients, LinesV>(gradients, other_v, own_v);
     entries(scores, gradients, from);
-    add(sum, transposed, scores);
-    if constexpr (of_keys) add(sum_v, transposed_v, gradients);
+    add<Config::head_qk>(sum, transposed, scores);
+    if constexpr (of_keys) add<Config::head_v>(sum_v, transposed_v, gradients);
   }
 
   TW_GPU void run() {
     const int head = of_keys ? h.head / call.group : h.head;
     if (first == 0) clear(head);
     if (first >= count()) return;
-    bring<RowFetch<T, T, tile_m, Config::head_qk, threads>>(own, scored(of_keys, first), int(a.head_qk));
-    bring<RowFetch<T, T, tile_m, Config::head_v, threads>>(own_v, valued(of_keys, first), int(a.head_v));
+    if constexpr (!staged) {
+      bring<RowFetch<T, T, tile_m, Config::head_qk, threads>>(own, scored(of_keys, first), int(a.head_qk));
+      bring<RowFetch<T, T, tile_m, Config::head_v, threads>>(own_v, valued(of_keys, first), int(a.head_v));
+    }
     const Traversal w = traversal();
 #pragma clang loop unroll(disable)
     for (int i = 0; i < (of_keys ? call.group : 1); ++i, ++h.head) {

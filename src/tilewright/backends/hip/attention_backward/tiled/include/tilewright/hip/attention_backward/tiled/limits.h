@@ -7,7 +7,7 @@ namespace selection {
 namespace hip_attention_backward {
 namespace tiled {
 
-#define TW_SELECT_HIP_ATTENTION_BACKWARD_TILED(X) X(tile_m) X(tile_n) X(threads) X(column_waves)
+#define TW_SELECT_HIP_ATTENTION_BACKWARD_TILED(X) X(tile_m) X(tile_n) X(threads) X(column_waves) X(staged)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_HIP_ATTENTION_BACKWARD_TILED)
 
 inline constexpr Rule many_blocks{"amd-tiles", TW_LIMIT, "more tiles and heads than a launch has blocks for",
