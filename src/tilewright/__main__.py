@@ -1,6 +1,6 @@
 """`python -m tilewright`: the command `tilewright`, where its script is not on the path."""
 
-from tilewright.cli.main import main
+from tilewright.cli._start import main
 
 if __name__ == "__main__":
     main()

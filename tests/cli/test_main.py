@@ -119,6 +119,22 @@ def test_a_value_that_an_option_does_not_take_is_named(arguments: tuple[str, ...
     assert f"{' '.join(arguments[:2])} --help` lists what it takes" in done.stderr
 
 
+def test_an_interruption_while_the_commands_are_imported_is_one_line() -> None:
+    program = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *more):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from tilewright.cli._start import main\n"
+        "main()\n"
+    )
+    configuration = Path(__file__).parents[2] / "pyproject.toml"
+    assert 'tilewright = "tilewright.cli._start:main"' in configuration.read_text(encoding="utf-8")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [

@@ -15,11 +15,11 @@ from typing import Annotated, Any
 import typer
 
 from tilewright import cli, plugins
+from tilewright.cli._start import EXIT_INTERRUPTED
 from tilewright.cli.common import WORDS, Summaries, plain_warnings
 from tilewright.errors import RequestError, TilewrightError
 
 EXIT_CODES = {"request": 1, "machine": 2, "tilewright": 3}
-EXIT_INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
 _NOT_COMMANDS = ("main", "common")
 
 
