@@ -1,12 +1,11 @@
 """What problems drawn by seed go to on every AMD GPU: a matrix kernel, or another for a reason.
 
-Seeds are fresh each run unless CATALOG_SEED names one; a failure says which it was.
+CATALOG_SEED draws others, `python -m tests.amd_emulated.choices SEED COUNT` more: this test does not fail by chance.
 """
 
 from __future__ import annotations
 
 import os
-import random
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from tests.amd_emulated import choices as drawing
 from tests.amd_emulated.choices import OPS, choices, reason
 from tilewright.ops.gemm import GemmProblem
 
-SEED = int(os.environ.get("CATALOG_SEED") or random.SystemRandom().randrange(1 << 30))
+SEED = int(os.environ.get("CATALOG_SEED") or 18112026)
 DRAWN = 6  # of an op and arch
 
 

@@ -9,6 +9,7 @@
 // small images, positions are numbered through the images first: rows of a block then meet the same taps.
 //
 // The order in which products are summed depends on the tile alone: results are the same on any number of threads.
+// Only where padding meets a weight that is not finite, NaN or not depends on the blocks: it may be left out (below).
 #pragma once
 #include <tilewright/cpu/conv/gathered_block.h>
 #include <tilewright/cpu/primitives/team.h>
