@@ -15,8 +15,10 @@ from typer.testing import CliRunner, Result
 
 from tilewright import ops, settings
 from tilewright.backends.base import backend
+from tilewright.cli.learn import model_of
 from tilewright.cli.main import build_app
 from tilewright.dispatch import model as models
+from tilewright.dispatch import records
 from tilewright.dispatch import results as stored
 from tilewright.dispatch.records import machine
 from tilewright.ops.base import plain
@@ -272,6 +274,20 @@ def test_a_model_of_a_device_that_is_not_here_says_what_it_would_there() -> None
     done = shell("predict", *words)
     assert "inf" not in done.stdout.split()
     assert "-: not predicted" in done.stderr
+
+
+def test_a_model_of_another_cpu_than_this_one_says_what_it_would_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer CPU runs the model's target too, with other flags: it is asked all the same, and that is said."""
+    model = model_of(Path("gemm-zen4-avx512"))
+    words = ("predict", "gemm", "--m", "96", "--n", "80", "--k", "64", "--model", "gemm-zen4-avx512")
+    own = dict(model.card.devices[0])
+    answers = []
+    for device in (own, {**own, "flags": "0123456789abcdef"}):
+        monkeypatch.setattr(records, "machine", lambda _target="", device=device: device)
+        done = shell(*words, "--json")
+        answers.append((json.loads(done.stdout), "dispatch on this device does not ask the model" in done.stderr))
+    assert answers[0][0] == answers[1][0]
+    assert [noted for _, noted in answers] == [False, True]
 
 
 def test_a_model_that_ships_is_named_as_its_file_is_called(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

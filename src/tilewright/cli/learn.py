@@ -439,6 +439,7 @@ def _predict(
     if problems:
         predictions = predictions or table_of(values)
         with registry_for(where, threads, to_run=False) as registry:
+            _say_whose_times(trained, registry.target)
             _predict_set(registry, op, problems, values, trained, predictions, json=json)
         return
     if predictions is not None:
@@ -447,6 +448,7 @@ def _predict(
             remedy="give --problems too, or leave it out",
         )  # fmt: skip
     with registry_for(where, threads, to_run=False) as registry:
+        _say_whose_times(trained, registry.target)
         stages = registry.stages(problem_of(op, values, registry.arch).problem)
         listed = [each for stage in stages for each in _predicted(registry, op, stage, trained)]
     if json:
@@ -508,19 +510,39 @@ def _predict_set(
         )  # fmt: skip
 
 
+def _device_of(model: Model, target: str) -> dict[str, Any]:
+    """The device a model is asked about: this machine's where it knows that one, else its own."""
+    from tilewright.dispatch.model import same_device
+    from tilewright.dispatch.records import machine
+
+    here, known = machine(target), model.card.devices
+    if not known or any(same_device(each, here) for each in known):
+        return here
+    return dict(known[0])
+
+
+def _say_whose_times(model: Model, target: str) -> None:
+    """What a user of a machine that has another device of the target would else take for times of this one."""
+    from tilewright.dispatch.model import device_words
+    from tilewright.dispatch.records import machine
+
+    asked, here = _device_of(model, target), machine(target)
+    if here and asked != here and target in model.card.targets:
+        say(f"times are those of {device_words(asked)}; dispatch on this device does not ask the model")
+
+
 def _predicted(registry: Registry, op: Op, stage: Any, model: Model) -> list[Prediction]:
     from tilewright.dispatch import model as models
-    from tilewright.dispatch.records import machine, threads_of
+    from tilewright.dispatch.records import threads_of
     from tilewright.learn.data import estimates_of, units_of
     from tilewright.learn.predictions import Prediction
     from tilewright.runtime.host import thread_count
 
     problem, target = op.measured_as(stage), registry.target
+    where = _device_of(model, target)
     specs = [candidate for candidate in registry.candidates(stage) if not op.supports(candidate, stage)]
     threads = threads_of(target, thread_count())
     guesses = estimates_of(specs, problem, threads).tolist()
-    # Where there is no such device, what the model would say on its own.
-    where = machine(target) or dict(model.card.devices[0])
     verdict = models.ask([model], specs, problem, units_of(target, threads), guesses, where) if specs else None
     if verdict is None or verdict.seconds is None:
         raise RequestError(

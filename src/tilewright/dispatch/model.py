@@ -257,9 +257,9 @@ class Model:
         if spec.arch not in self.card.targets:
             return f"it was trained for {', '.join(self.card.targets)}"
         if not any(same_device(known_device, device) for known_device in self.card.devices):
-            known = "; ".join(map(_device_words, self.card.devices)) or "no device"
+            known = "; ".join(map(device_words, self.card.devices)) or "no device"
             names = dict.fromkeys(name for each in self.card.devices for name in each)
-            here = _device_words({name: device[name] for name in names if name in device}) or "unknown"
+            here = device_words({name: device[name] for name in names if name in device}) or "unknown"
             return f"it was trained on {known}; this device is {here}"
         why = self.unsure if self.ships else self.outdated or self.unsure
         if why:
@@ -354,7 +354,7 @@ def ahead(trust: float, estimates: Array) -> Array:
     return logs
 
 
-def _device_words(device: Mapping[str, Any]) -> str:
+def device_words(device: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in device.items())
 
 
