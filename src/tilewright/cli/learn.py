@@ -526,9 +526,9 @@ def _say_whose_times(model: Model, target: str) -> None:
     from tilewright.dispatch.model import device_words
     from tilewright.dispatch.records import machine
 
-    asked, here = _device_of(model, target), machine(target)
-    if here and asked != here and target in model.card.targets:
-        say(f"times are those of {device_words(asked)}; dispatch on this device does not ask the model")
+    device, here = _device_of(model, target), machine(target)
+    if here and device != here and target in model.card.targets:
+        say(f"times are those of {device_words(device)}; dispatch on this device does not ask the model")
 
 
 def _predicted(registry: Registry, op: Op, stage: Any, model: Model) -> list[Prediction]:
