@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { LANES = 64, EXEC = 126, M0 = 124, PC = 256 };
-enum { OK = 0, BAD_BROADCAST = 1, BAD_LDS = 2, BAD_OPERAND = 3 };
+enum { OK = 0, BAD_BROADCAST = 1, BAD_LDS = 2, BAD_OPERAND = 3, BAD_LANES = 4 };
 enum type { F16, BF16, F32, I8, FP8_OCP, BF8_OCP, FP8_FNUZ, BF8_FNUZ };
 
 typedef struct wave {
@@ -461,6 +461,23 @@ int tw_bpermute(wave *w, const int32_t *unused) {
   for (int lane = 0; lane < LANES; ++lane)
     if (exec >> lane & 1) file[dst * LANES + lane] = read[lane];
   set_pc(w, pc_of(w) + 8);
+  return OK;
+}
+
+/* v_permlane32_swap_b32 and v_permlane16_swap_b32 of gfx950: of each pair of neighbouring rows of so many lanes, the upper
+ * one of vdst and the lower one of the source change places.  Which of them lanes that are switched off give is not
+ * modelled. */
+int tw_swap_rows(wave *w, const int32_t *rows) {
+  uint32_t code = word(w, 0);
+  uint32_t *dst = w->vgpr + (code >> 17 & 0xff) * LANES, *src = w->vgpr + (code & 0xff) * LANES;
+  if (exec_of(w) != ~0ull) return BAD_LANES;
+  if (!(code >> 8 & 1)) return BAD_OPERAND;
+  for (int lane = 0; lane < LANES; ++lane) {
+    if (lane / *rows % 2) continue;
+    uint32_t kept = src[lane];
+    src[lane] = dst[lane + *rows], dst[lane + *rows] = kept;
+  }
+  set_pc(w, pc_of(w) + 4);
   return OK;
 }
 

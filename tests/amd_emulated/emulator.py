@@ -46,7 +46,8 @@ MOST_THREADS = 1024
 PACKET_BYTES = 64
 MOST_CODE = 1 << 19  # bytes; each instruction takes a step and, of new kinds, a compiled function
 QUANTUM, ENDED, BARRIER, UNKNOWN, OUTSIDE, ERROR = 0, 1, 2, 3, 4, 16
-REASONS = {1: "a broadcast pattern that is not modelled", 2: "an access outside local memory", 3: "a scalar operand"}
+REASONS = {1: "a broadcast pattern that is not modelled", 2: "an access outside local memory", 3: "a scalar operand",
+           4: "an exchange between lanes while some are switched off"}  # fmt: skip
 
 
 class EmulationError(RuntimeError):
@@ -140,6 +141,7 @@ LOCAL = {
 FAR_APART = (15, 79, 56, 120)  # of these two accesses an offset counts 64 elements
 RDNA_HALVES = {160 + one: 84 + one for one in range(8)}  # what moves half a register has other numbers there
 DS_BPERMUTE = 63
+VOP1, SWAPPED = 0x3F, {0x59: 16, 0x5A: 32}  # v_permlane16_swap_b32, v_permlane32_swap_b32: lanes of a row
 ATOMICS = {"ADD": 0, "ADD_F32": 1, "PK_ADD_F16": 2, "PK_ADD_BF16": 3, "SWAP": 4, "CMPSWAP": 5}
 
 
@@ -266,6 +268,8 @@ class Checkout:
             return ("tw_skip", ctypes.c_int32(8 if family == "rdna3" else 12)) if old else None
         if code >> 23 == 0x1A7 and (code >> 16 & 0x7F) in MFMA_CODES:
             return self._lookup("mfma", code >> 16 & 0x7F, target)
+        if target == "gfx950" and code >> 25 == VOP1 and (code >> 9 & 0xFF) in SWAPPED:
+            return "tw_swap_rows", ctypes.c_int32(SWAPPED[code >> 9 & 0xFF])
         if target == "gfx942" and code >> 16 in NARROWED:
             return "tw_narrow", ctypes.c_int32(NARROWED[code >> 16])
         if code >> 26 == 0x38:

@@ -17,10 +17,11 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.backends.families import OpFamilies
 from tilewright.backends.gpu.attention import KvSplits
 from tilewright.backends.hip.attention.ck_tile import FAMILY as CK_TILE
-from tilewright.backends.hip.attention.ck_tile import pools, select
+from tilewright.backends.hip.attention.ck_tile import pools, select, versions
 from tilewright.backends.hip.attention.ck_tile.legality import ck_tile_rules
 from tilewright.backends.hip.attention.ck_tile.profiles import POOLS
-from tilewright.backends.hip.attention.ck_tile.templates import attention_profile, example_kernel
+from tilewright.backends.hip.attention.ck_tile.templates import example_kernel
+from tilewright.backends.hip.attention.ck_tile.versions import attention_profile
 from tilewright.backends.hip.attention.loops import FAMILY as LOOPS
 from tilewright.backends.hip.attention.rates import arch_numbers, rates
 from tilewright.backends.hip.attention.tiled import FAMILY as TILED
@@ -60,6 +61,8 @@ class HipAttention(KvSplits, OpFamilies):
 
     def shared_example(self, arch: str) -> KernelSpec | None:
         spec = example_kernel(arch)
+        if f"{spec.signature.family} {spec.schedule.pipeline}" not in versions.written(versions.current()):
+            return None
         return spec if next(ck_tile_rules(spec.signature, arch_by_name(arch)), None) is None else None
 
     def shared_context(self, spec: KernelSpec) -> Mapping[str, Any]:

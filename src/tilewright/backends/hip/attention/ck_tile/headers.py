@@ -1,6 +1,7 @@
-"""What CK Tile's headers of mid-2025 can be made into: their asserts in words, and what they do not have.
+"""What CK Tile's headers can be made into: their asserts in words, and what they do not have.
 
-The dispatcher's rules (`rules.py`) were written for headers of several ages and let more pass.
+The dispatcher's rules (`rules.py`) were written for headers of several ages and let more pass.  What the pipelines
+assert that only later headers have is in `later.py`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tilewright.arch import Arch
+from tilewright.backends.hip.attention.ck_tile import later, versions
 from tilewright.backends.hip.attention.ck_tile.instance import BACKWARD, FP8, Instance
 from tilewright.backends.hip.attention.ck_tile.rules import NEWEST
 from tilewright.ops.base import Violation
@@ -19,6 +21,10 @@ LOADED = ("qr", "qs", "qr_pagedkv")  # pipelines that load K into registers firs
 DROPPING = ("qr", "qr_async")
 NARROW = ("fp8bf16", "fp8fp16", "fp8fp32")
 MULTIPLYING = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")
+ROUTES = {
+    "fwd": "forward", "fwd_pagedkv": "paged", "batch_prefill": "prefill", "fwd_splitkv": "split",
+    "fwd_splitkv_combine": "combine", "fwd_appendkv": "append",
+}  # fmt: skip
 LOG_SPLITS = (3, 4, 5, 6, 7)
 APPEND_TILE = 64  # rows of Q and new keys of a block
 APPEND_HEADS = (32, 64, 128, 256)
@@ -67,6 +73,8 @@ def _random_bytes(inst: Instance) -> int:
 
 def lds_bytes(inst: Instance) -> int:
     """What a block stages: the larger of K and V, three times where they are copied past the registers."""
+    if inst.pipeline in NEWEST:
+        return later.lds_bytes(inst)
     m0, n0, k0, n1, k1, _ = inst.tile
     size, pack, row = inst.bytes, 16 // inst.bytes, 128 // inst.bytes
     values = (k1 // pack) * (n1 // (row // pack)) * (row + pack)
@@ -195,14 +203,15 @@ def _lacking(inst: Instance, arch: Arch) -> Iterator[Violation]:
         yield Violation(
             "amd-attention-backward", f"{inst.family}: no backward kernel is written yet", "use a forward one"
         )
-    if inst.pipeline in NEWEST:
+    kernel, version = f"{ROUTES.get(inst.family, inst.family)} {inst.pipeline}", versions.current()
+    if inst.family not in BACKWARD and kernel not in versions.written(version):
+        have = " or ".join(versions.having(kernel))
+        here = "; ".join(sorted(versions.written(version))) or "none of CK Tile's"
         yield Violation(
             "amd-attention-headers",
-            f"{_AGE} have no pipeline {inst.pipeline}: it came later, and attention is written for none later",
-            "use qr_async",
+            f"{kernel} is not written for CK Tile headers of {version}",
+            f"set TILEWRIGHT_CK_TILE to headers of {have}" if have else f"of {version} there are: {here}",
         )
-    if inst.pipeline == "qr_nwarp_sshuffle":
-        yield Violation("amd-attention-headers", f"pipeline {inst.pipeline} is not written for {_AGE}", "use qr")
     if inst.sink:
         yield Violation("amd-attention-headers", f"{_AGE} know no sinks", "leave sinks out")
     if inst.data_type == "fp32":
@@ -288,6 +297,9 @@ def _steps(inst: Instance, arch: Arch) -> Iterator[Violation]:
     """How a tile is walked through."""
     if inst.family not in MULTIPLYING:
         return
+    if inst.pipeline in NEWEST:
+        yield from later.violations(inst)
+        return
     _, n0, k0, n1, k1, k0max = inst.tile
     if not sub_head(k0max) or k0max > MOST_HEAD:
         yield Violation(
@@ -341,7 +353,7 @@ def _steps(inst: Instance, arch: Arch) -> Iterator[Violation]:
 
 def _dealt(inst: Instance, arch: Arch) -> Iterator[Violation]:
     """Tiles of K and V are whole loads of all lanes."""
-    if inst.family not in MULTIPLYING:
+    if inst.family not in MULTIPLYING or inst.pipeline in NEWEST:
         return
     why = _keys_dealt(inst) or _values_dealt(inst) or (_rows_dealt(inst) if inst.pipeline == "qs" else "")
     if why:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tilewright.arch import Arch
 from tilewright.backends.hip.attention.ck_tile import tiles as amd_tiles
-from tilewright.backends.hip.attention.ck_tile.headers import APPEND_TILE, LOG_SPLITS
+from tilewright.backends.hip.attention.ck_tile.headers import APPEND_TILE, LOG_SPLITS, ROUTES
 from tilewright.backends.hip.attention.ck_tile.instance import Instance, Pads, Tile
 from tilewright.backends.hip.attention.ck_tile.rules import COMBINE_N1, NEWEST
 from tilewright.dataclass import dataclass
@@ -25,10 +25,7 @@ EVERY: Pads = (True, True, True, True)
 NONE: Pads = (False, False, False, False)
 
 _ROUTES = {"none": "forward", "table": "paged", "indices": "prefill"}
-_FAMILY = {
-    "forward": "fwd", "paged": "fwd_pagedkv", "prefill": "batch_prefill", "split": "fwd_splitkv",
-    "combine": "fwd_splitkv_combine", "append": "fwd_appendkv",
-}  # fmt: skip
+_FAMILY = {where: family for family, where in ROUTES.items()}
 _ONLY = {"combine": "splitkv_combine", "append": "appendkv", "paged": "qr_pagedkv", "prefill": "qr_async",
          "split": "qr"}  # fmt: skip
 

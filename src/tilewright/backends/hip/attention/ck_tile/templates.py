@@ -7,40 +7,17 @@ sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
 from tilewright.backends.hip.attention.ck_tile import headers
 from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule, default, instance, route
+from tilewright.backends.hip.attention.ck_tile.versions import attention_profile
 from tilewright.backends.hip.ck_tile import chosen
-from tilewright.backends.hip.profiles import DEFAULT, PACKAGE, Sign, has_part, named, profile, read_part
-from tilewright.dataclass import dataclass
+from tilewright.backends.hip.profiles import named, profile
 from tilewright.dtypes import dtype
-from tilewright.errors import ToolchainError
 from tilewright.ops.attention.spec import AttentionSignature
 from tilewright.ops.base import KernelSpec
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionProfile:
-    """Attention's part of a version of the CK Tile headers."""
-
-    told_by: tuple[Sign, ...]  # beyond what tells the version
-    routes: Mapping[str, str]  # which kernel, to our header that turns a Config into this version's templates
-    pipelines: Mapping[str, Mapping[str, Any]]  # route and pipeline to class and includes
-
-
-@lru_cache(maxsize=8)
-def attention_profile(version: str = DEFAULT) -> AttentionProfile:
-    if not has_part(PACKAGE, f"attention.{version}.json"):
-        raise ToolchainError(
-            f"attention kernels are not written for CK Tile headers of {version}",
-            rule="headers-lack",
-            value=version,
-            remedy=f"use headers of {DEFAULT} (`tilewright toolchain install rocm`), or loops",
-        )
-    return read_part(PACKAGE, f"attention.{version}.json", AttentionProfile)
 
 
 def example_kernel(arch: str) -> KernelSpec:
@@ -86,5 +63,6 @@ def _numbers(h: CkTileAttentionSchedule) -> dict[str, int]:
 
 def _switches(h: CkTileAttentionSchedule) -> dict[str, str]:
     switches = {f"pad_{name}": h.pad[i] for i, name in enumerate(h.axis_names["pad"])}
-    switches |= {"loaded": h.pipeline in headers.LOADED, "staged_q": h.pipeline == "qs"}
+    switches |= {"loaded": h.pipeline in headers.LOADED, "staged_q": h.pipeline == "qs",
+                 "by_turns": h.pipeline == "v3"}
     return {name: "true" if value else "false" for name, value in switches.items()}

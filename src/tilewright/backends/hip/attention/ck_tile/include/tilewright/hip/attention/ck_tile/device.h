@@ -91,6 +91,16 @@ template <class Config, class Arguments> __device__ void set_results(Arguments &
   }
 }
 
+// Where sequences begin: in a tensor, or packed one behind the other.
+template <class Config, class Arguments> __device__ void set_sequences(Arguments &to, const AttentionLaunch &x) {
+  if constexpr (Config::packed) {
+    to.seqstart_q_ptr = x.starts_q, to.seqstart_k_ptr = x.starts_k, to.seqlen_k_ptr = x.lengths_k;
+  } else {
+    to.batch_stride_q = x.q_steps.batch, to.batch_stride_k = x.k_steps.batch;
+    to.batch_stride_v = x.v_steps.batch, to.batch_stride_o = x.o_steps.batch;
+  }
+}
+
 template <class Arguments> __device__ void set_dropout(Arguments &to, const AttentionLaunch &x) {
   to.rp_undrop = x.drop_threshold;  // as StatedDropout reads it
   to.is_drop_seed_offset_from_host = !x.seed_at;

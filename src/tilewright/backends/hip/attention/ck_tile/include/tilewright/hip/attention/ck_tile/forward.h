@@ -26,12 +26,7 @@ template <class Config> struct AttentionDevice<Config, AttentionRoute::forward> 
     set_results<Config>(to, x);
     if constexpr (Config::dropout) set_dropout(to, x);
     if constexpr (sizeof(T) == 1) set_scales<Config>(to, x);
-    if constexpr (Config::packed) {
-      to.seqstart_q_ptr = x.starts_q, to.seqstart_k_ptr = x.starts_k, to.seqlen_k_ptr = x.lengths_k;
-    } else {
-      to.batch_stride_q = x.q_steps.batch, to.batch_stride_k = x.k_steps.batch;
-      to.batch_stride_v = x.v_steps.batch, to.batch_stride_o = x.o_steps.batch;
-    }
+    set_sequences<Config>(to, x);
     return to;
   }
 };

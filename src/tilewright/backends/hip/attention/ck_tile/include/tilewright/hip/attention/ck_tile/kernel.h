@@ -5,6 +5,7 @@
 //   tile_*, threads    the block; pad_rows, pad_keys, pad_head_qk, pad_head_v: where it has edge code
 //   loaded             whether K comes through registers: else it is copied to LDS, and heads are whole loads
 //   route              which of CK Tile's kernels it is
+//   by_turns           whether two groups of waves take turns (v3)
 #pragma once
 #include <hip/hip_runtime.h>
 
@@ -89,6 +90,7 @@ template <class Config, class Limits> struct CkTileAttention
   static constexpr bool split = Config::route == AttentionRoute::split, pool = Config::route == AttentionRoute::prefill;
   static constexpr int64_t bytes = sizeof(typename Config::Element);
   static constexpr bool narrow = bytes == 1;  // fp8
+  static constexpr double kMostHidden = 0.69;  // the least number times it, as exponent of two, is still one
 
   // What CK Tile's kernels have no argument for.
   static Answer broken_features(const tw_attention_args &x) {
@@ -97,6 +99,8 @@ template <class Config, class Limits> struct CkTileAttention
       return {TW_BAD_ARGS,
               Config::packed ? "the kernel takes packed rows" : "rows are packed and the kernel takes none"};
     if (Config::packed && !paged<Config> && !x.starts_k) return {TW_BAD_ARGS, "rows are packed and keys are not"};
+    if (Config::by_turns && windowed<Config> && x.scale > kMostHidden)
+      return {TW_LIMIT, "the scale is over 0.69: the kernel's least score, scaled, is no number"};
     if (!(x.scale > 0)) return {TW_LIMIT, "the scale is not positive: the largest score is found before it is scaled"};
     if (!Config::dropout && x.dropout != 0) return {TW_LIMIT, "the kernel drops nothing"};
     if (Config::bias == AttentionBias::tensor && (x.bias_strides[3] != 1 && x.keys > 1))
@@ -198,6 +202,7 @@ template <class Config, class Limits> struct CkTileAttention
   static dim3 grid_of(const tw_attention_args &x) {
     const auto rows = unsigned(tiles(x)), heads = unsigned(x.heads_q), batch = unsigned(x.batch);
     if (split) return dim3(rows * unsigned(x.splits), heads, batch);
+    if (Config::by_turns) return dim3(heads, rows, batch);
     if (pool || (Config::packed && x.lengths_k)) return dim3(heads, batch, rows);
     return Config::route == AttentionRoute::paged ? dim3(rows, heads, batch) : dim3(heads, rows, batch);
   }

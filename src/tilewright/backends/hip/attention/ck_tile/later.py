@@ -1,0 +1,68 @@
+"""What the forward pipelines of gfx950 ask for that came with CK Tile's headers of late 2025: their asserts in words.
+
+v3               eight waves in two groups that take turns: one loads while the other multiplies.  A lane holds a row
+qr_async_trload  K and V are copied past the registers, and V is turned while it is read from LDS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.backends.hip.attention.ck_tile.instance import Instance
+from tilewright.ops.base import Violation
+
+V3, TRLOAD = "v3", "qr_async_trload"
+WAVES, WAVE = 8, 64
+ROW_TILE = (32, 32, 16)  # of v3: its maxima are exchanged between the halves of a wave
+BANKS = 64  # of LDS, on gfx950
+_VECTOR = 16  # bytes of a lane's load past the registers
+_HALVES = ("fp16", "bf16")
+
+
+def lds_bytes(inst: Instance) -> int:
+    """What a block stages, as the pipelines count it."""
+    return _lds_of_v3(inst) if inst.pipeline == V3 else 0
+
+
+def _lds_of_v3(inst: Instance) -> int:
+    """Two tiles of K and of V each, and a tile of weights that no instruction touches; or the result, if larger."""
+    m0, n0, _, n1, k1, _ = inst.tile
+    pack, row = _VECTOR // inst.bytes, BANKS * 4 // inst.bytes
+    lanes = max(1, k1 // pack)
+    issues = n0 // (WAVE // lanes * WAVES) if WAVE >= lanes else 0
+    keys = issues * WAVES * (WAVE * pack + pack)
+    values = (k1 // pack) * (n1 // (row // pack)) * (row + pack)
+    return inst.bytes * max(m0 * n1, 4 * max(keys, values) + m0 * n0)
+
+
+def violations(inst: Instance) -> Iterator[Violation]:
+    name = inst.pipeline
+    if inst.family != "fwd" or inst.data_type not in _HALVES:
+        yield Violation("amd-attention-newest", f"{name} of {inst.family} {inst.data_type}", "use fwd of fp16 or bf16")
+    if inst.bias != "no" or inst.logits or inst.dropout:
+        yield Violation(
+            "amd-attention-newest", f"{name} with a bias, a soft cap or dropout: it knows none", "use qr_async"
+        )
+    if name == V3:
+        yield from _v3(inst)
+
+
+def _v3(inst: Instance) -> Iterator[Violation]:
+    m0, n0, k0, n1, k1, k0max = inst.tile
+    if inst.wave[0] != WAVES or tuple(inst.warp[:3]) != ROW_TILE or m0 != WAVES * ROW_TILE[0]:
+        yield Violation(
+            "amd-attention-v3-block",
+            f"v3 with {m0} rows by {inst.wave[0]} waves of {inst.warp[0]}: two groups of four waves, a row a lane",
+            f"use {WAVES * ROW_TILE[0]} rows by {WAVES} waves of 32x32x16",
+        )
+    whole = n0 == k1 and k0 == k0max == inst.hdim_q and n1 == inst.hdim_v
+    if not whole or n0 * k0 % (WAVES * WAVE * _VECTOR // inst.bytes):
+        yield Violation(
+            "amd-attention-v3-steps",
+            f"v3 with tile {inst.tile}: both products are one step, of whole loads by {WAVES} waves",
+            f"use {m0}, 32, {k0max}, {inst.hdim_v}, 32, {k0max}",
+        )
+    if tuple(inst.padding) != (True, True, False, False):
+        yield Violation(
+            "amd-attention-v3-pads", "v3 with other edge code than of rows and keys", "pad rows and keys alone"
+        )
