@@ -79,6 +79,7 @@ INSTALL_ROCM = $(if $(TILEWRIGHT_ROCM_PATH),,$(BIN)/tilewright toolchain install
 
 test-amd: $(DEV)
 	@$(INSTALL_ROCM)
+	@$(BIN)/python -m tests.late_headers
 	TILEWRIGHT_ROCM_PATH=$(ROCM) $(PYTEST) -m amd -rs $(PYTEST_ARGS)
 
 # Before `make cuda-compilers`: what is in .venv, these machines have.

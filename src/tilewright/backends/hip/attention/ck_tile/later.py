@@ -6,17 +6,23 @@ qr_async_trload  K and V are copied past the registers, and V is turned while it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tilewright.backends.hip.attention.ck_tile.instance import Instance
+from tilewright.backends.hip.attention.ck_tile.instance import Instance, Pads, Tile
 from tilewright.ops.base import Violation
 
+Block = tuple[Tile, int, tuple[int, int, int], Pads]  # the tile, waves, their instruction, and edge code
+
+ARCH = "gfx950"
 V3, TRLOAD = "v3", "qr_async_trload"
 WAVES, WAVE = 8, 64
 ROW_TILE = (32, 32, 16)  # of v3: its maxima are exchanged between the halves of a wave
 BANKS = 64  # of LDS, on gfx950
+BLOCKS: Mapping[str, tuple[Block, ...]] = {
+    V3: (((256, 32, 128, 128, 32, 128), WAVES, ROW_TILE, (True, True, False, False)),),
+}
 _VECTOR = 16  # bytes of a lane's load past the registers
-_HALVES = ("fp16", "bf16")
+HALVES = ("fp16", "bf16")
 
 
 def lds_bytes(inst: Instance) -> int:
@@ -37,7 +43,7 @@ def _lds_of_v3(inst: Instance) -> int:
 
 def violations(inst: Instance) -> Iterator[Violation]:
     name = inst.pipeline
-    if inst.family != "fwd" or inst.data_type not in _HALVES:
+    if inst.family != "fwd" or inst.data_type not in HALVES:
         yield Violation("amd-attention-newest", f"{name} of {inst.family} {inst.data_type}", "use fwd of fp16 or bf16")
     if inst.bias != "no" or inst.logits or inst.dropout:
         yield Violation(

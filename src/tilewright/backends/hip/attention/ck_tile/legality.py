@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from tilewright import settings
 from tilewright.arch import Arch
-from tilewright.backends.hip.attention.ck_tile import headers, rules
+from tilewright.backends.hip.attention.ck_tile import headers, later, rules, versions
 from tilewright.backends.hip.attention.ck_tile.instance import Instance
 from tilewright.backends.hip.attention.ck_tile.schedules import (
     CkTileAttentionSchedule,
@@ -95,14 +96,18 @@ class Verdicts:
     """
 
     def __init__(self) -> None:
-        # Of signatures that are alike, by their own rules of heads and by those of the instance.
-        self._known: dict[tuple[Instance, bool], tuple[Known, Known]] = {}
+        # Of signatures that are alike, by their own rules of heads and by those of the instance; and of the version of
+        # headers, for each has pipelines of its own.
+        self._known: dict[tuple[Instance, bool, str], tuple[Known, Known]] = {}
 
     def schedules(self, signature: AttentionSignature, arch: Arch) -> Callable[[CkTileAttentionSchedule], bool]:
         """What says whether a schedule of a signature is legal."""
         inst, whole, of_instance = self._alike(signature, arch)
+        asked = settings.current()
 
         def is_legal(schedule: CkTileAttentionSchedule) -> bool:
+            if settings.current() is not asked:  # perhaps for headers of another version by now
+                return self.schedules(signature, arch)(schedule)
             verdict = whole.get(schedule)
             if verdict is None:
                 verdict = False
@@ -122,9 +127,10 @@ class Verdicts:
         inst = alike(computed(signature, arch.name))
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        _, of_instance = self._known.setdefault((inst, False), ({}, {}))
-        whole, _ = self._known.setdefault((inst, True), ({}, {})) if signature.varlen else self._known[(inst, False)]
-        return inst, whole, of_instance
+        version = versions.current()
+        plain = self._known.setdefault((inst, False, version), ({}, {}))
+        whole, _ = self._known.setdefault((inst, True, version), ({}, {})) if signature.varlen else plain
+        return inst, whole, plain[1]
 
 
 _MOST_KNOWN = 4096  # groups of signatures
@@ -139,7 +145,7 @@ def alike(inst: Instance) -> Instance:
         inst,
         data_type="fp16" if inst.data_type == "bf16" else inst.data_type,
         lse=False,
-        logits=inst.logits and not plain,
+        logits=inst.logits and (not plain or inst.arch == later.ARCH),
         mask="no" if plain else inst.mask,
         mode=inst.mode if inst.family in _MOVING else "batch",
         paged_kv=inst.paged_kv and inst.family != "fwd_splitkv",

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import ClassVar
 
 from tilewright.arch import Arch
+from tilewright.backends.hip.attention.ck_tile import later, versions
 from tilewright.backends.hip.attention.ck_tile import tiles as amd_tiles
 from tilewright.backends.hip.attention.ck_tile.headers import APPEND_TILE, LOG_SPLITS, ROUTES
 from tilewright.backends.hip.attention.ck_tile.instance import Instance, Pads, Tile
@@ -208,6 +209,21 @@ def default(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
         yield from (
             replace(schedule, pad=pad) for schedule in _of_pages(base) for pad in _pads(where, schedule.pipeline)
         )
+    if where == "forward":
+        yield from _newest(signature, arch)
+
+
+def _newest(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttentionSchedule]:
+    """Blocks of pipelines that later headers have, where kernels are written for those now."""
+    s, known = signature, versions.written(versions.current())
+    plain = s.bias == "none" and not (s.softcap or s.dropout)
+    if not plain or arch.name != later.ARCH or s.dtype_q not in later.HALVES:
+        return
+    for pipeline, blocks in later.BLOCKS.items():
+        if f"forward {pipeline}" in known:
+            for (tile, waves, warp, pad) in blocks:
+                if (tile[5], tile[3]) == (s.head_dim, s.head_dim_v) and not (s.varlen and not pad[0]):
+                    yield CkTileAttentionSchedule(pipeline, tile, (waves, 1, 1), warp, pad)
 
 
 def _of_pages(base: CkTileAttentionSchedule) -> Iterator[CkTileAttentionSchedule]:

@@ -1,6 +1,6 @@
 // The forward pipeline of gfx950 that turns V while it reads it from LDS.  CK Tile's headers of late 2025 have it.
 #pragma once
-#include <tilewright/hip/attention/ck_tile/device.h>
+#include <tilewright/hip/attention/ck_tile/later.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/fmha/kernel/fmha_fwd_kernel.hpp>

@@ -1,7 +1,7 @@
 // The forward pipeline of gfx950 whose two groups of waves take turns at the matrix unit.  CK Tile's headers of late 2025
 // have it; of them it needs nothing but what is said here.
 #pragma once
-#include <tilewright/hip/attention/ck_tile/device.h>
+#include <tilewright/hip/attention/ck_tile/later.h>
 
 #if defined(__HIP_DEVICE_COMPILE__)
 #include <ck_tile/ops/fmha/kernel/fmha_fwd_v3_kernel.hpp>
