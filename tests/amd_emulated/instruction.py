@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.amd_emulated.emulator import EXEC, LANES, Checkout, Step
+from tests.amd_emulated.emulator import EXEC, LANES, Checkout, Step, Wave
 
 CONSTANTS, PC, NOP = 128, 256, 0xBF800000
 
@@ -29,14 +29,23 @@ def run(words: list[int], registers: dict[int, list[int]], target: str) -> dict[
     code = ctypes.create_string_buffer(struct.pack(f"<{len(words) + 8}I", *words, *[NOP] * 8))
     at = ctypes.addressof(code)
     scalars[PC], scalars[PC + 1] = at & 0xFFFFFFFF, at >> 32
-    step = Step()
-    Checkout().fill(step, at, target)
+    step, checkout = Step(), Checkout()
+    checkout.fill(step, at, target)
+    if step.native:  # one of our own
+        wave = Wave(scalars.ctypes.data, vectors.ctypes.data, vectors.ctypes.data, None, 0)
+        ours = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(step.native)
+        assert ours(ctypes.addressof(wave), step.data) == 0
+        return _changed(before, vectors)
     buffers: list[Any] = [scalars.ctypes.data, vectors.ctypes.data, None, None, None, vectors.ctypes.data]
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 6)(step.compiled)
     given = [buffers[step.arguments[index]] for index in range(step.argument_count)]
     function(*given, *[None] * (6 - len(given)))
-    changed = np.nonzero((vectors != before).any(axis=1))[0]
-    return {int(one): vectors[one].tolist() for one in changed}
+    return _changed(before, vectors)
+
+
+def _changed(before: Any, after: Any) -> dict[int, list[int]]:
+    changed = np.nonzero((after != before).any(axis=1))[0]
+    return {int(one): after[one].tolist() for one in changed}
 
 
 if __name__ == "__main__":

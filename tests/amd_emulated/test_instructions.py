@@ -15,6 +15,17 @@ from tests.amd_emulated.workers import ROOT
 LANES = range(64)
 
 
+def run(words: list[int], registers: dict[int, list[int]]) -> dict[int, list[int]]:
+    """Registers that one instruction changed on gfx950."""
+    path = os.pathsep.join([str(checkout()), os.environ.get("PYTHONPATH", ""), str(ROOT)])
+    asked = {"words": words, "registers": registers, "target": "gfx950"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.amd_emulated.instruction"], input=json.dumps(asked), cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return {int(register): lanes for register, lanes in json.loads(done.stdout).items()}
+
+
 @pytest.mark.parametrize(
     ("words", "source", "target", "wanted"),
     [
@@ -29,11 +40,18 @@ LANES = range(64)
 )
 def test_sixteen_bits_of_high_registers(words: list[int], source: int, target: int, wanted: object) -> None:
     values = [7 * one + 3 for one in LANES]
-    path = os.pathsep.join([str(checkout()), os.environ.get("PYTHONPATH", ""), str(ROOT)])
-    asked = {"words": words, "registers": {str(source): values}, "target": "gfx950"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.amd_emulated.instruction"], input=json.dumps(asked), cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    changed = run(words, {source: values})
     assert callable(wanted)
-    assert json.loads(done.stdout) == {str(target): [wanted(one) for one in values]}
+    assert changed == {target: [wanted(one) for one in values]}
+
+
+@pytest.mark.parametrize(("word", "rows"), [(0x7E24B513, 32), (0x7E24B313, 16)], ids=["halves", "quarters"])
+def test_rows_of_lanes_that_change_places(word: int, rows: int) -> None:
+    """v_permlane32_swap_b32 and v_permlane16_swap_b32 v18, v19, as AMD's ISA document has them: of each two rows the
+    upper one of the destination and the lower one of the source."""
+    to, source = list(LANES), [1000 + lane for lane in LANES]
+    changed = run([word], {18: to, 19: source})
+    lower = [lane for lane in LANES if lane // rows % 2 == 0]
+    for lane in lower:
+        to[lane + rows], source[lane] = source[lane], to[lane + rows]
+    assert changed == {18: to, 19: source}

@@ -18,8 +18,13 @@ V3, TRLOAD = "v3", "qr_async_trload"
 WAVES, WAVE = 8, 64
 ROW_TILE = (32, 32, 16)  # of v3: its maxima are exchanged between the halves of a wave
 BANKS = 64  # of LDS, on gfx950
+_ENDS: Pads = (True, True, False, False)
+_WHOLE: tuple[Pads, ...] = ((False, False, False, False), (False, False, True, True))
+# Blocks that were built and executed, which default pools have.  Of trload there are no others: how its tiles of Q, K
+# and V are dealt to lanes and laid into LDS is nowhere asserted.
 BLOCKS: Mapping[str, tuple[Block, ...]] = {
-    V3: (((256, 32, 128, 128, 32, 128), WAVES, ROW_TILE, (True, True, False, False)),),
+    V3: (((256, 32, 128, 128, 32, 128), WAVES, ROW_TILE, _ENDS),),
+    TRLOAD: (((128, 64, 32, 64, 32, 64), 4, ROW_TILE, _WHOLE[0]),),
 }
 _VECTOR = 16  # bytes of a lane's load past the registers
 HALVES = ("fp16", "bf16")
@@ -51,6 +56,8 @@ def violations(inst: Instance) -> Iterator[Violation]:
         )
     if name == V3:
         yield from _v3(inst)
+    elif name == TRLOAD:
+        yield from _trload(inst)
 
 
 def _v3(inst: Instance) -> Iterator[Violation]:
@@ -71,4 +78,21 @@ def _v3(inst: Instance) -> Iterator[Violation]:
     if tuple(inst.padding) != (True, True, False, False):
         yield Violation(
             "amd-attention-v3-pads", "v3 with other edge code than of rows and keys", "pad rows and keys alone"
+        )
+
+
+def _trload(inst: Instance) -> Iterator[Violation]:
+    tried = [(tile, waves, warp) for tile, waves, warp, _ in BLOCKS[TRLOAD] if tile[5] == inst.hdim_q]
+    if (tuple(inst.tile), inst.wave[0], tuple(inst.warp[:3])) not in tried:
+        known = "; ".join(f"tile {tile} by {waves} waves of {warp}" for tile, waves, warp in tried)
+        yield Violation(
+            "amd-attention-trload-block",
+            f"{TRLOAD} with tile {inst.tile} by {inst.wave[0]} waves of {inst.warp[:3]}: it was never built and executed",
+            f"use {known}" if known else "use qr_async, or heads of 64",
+        )
+    if tuple(inst.padding) not in _WHOLE:
+        yield Violation(
+            "amd-attention-trload-pads",
+            f"{TRLOAD} with edge code of rows or keys: CK Tile reads whole tiles of them there",
+            "pad heads alone, or nothing",
         )

@@ -12,6 +12,7 @@ from tilewright.backends.hip.attention.ck_tile import features, fitted, legality
 from tilewright.backends.hip.attention.ck_tile.instance import Instance
 from tilewright.backends.hip.attention.ck_tile.schedules import CkTileAttentionSchedule, computed, moving, route
 from tilewright.backends.hip.attention.ck_tile.tiles import HEAD_SIZES
+from tilewright.errors import RequestError
 from tilewright.ops.attention.spec import AttentionSignature, normalized
 from tilewright.ops.attention_terms import head_class
 from tilewright.ops.base import Violation
@@ -60,11 +61,13 @@ def profile_violations(pool: str, signature: AttentionSignature, arch: Arch) -> 
 def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
     """What the dispatcher enumerates: element types of the arch, their head sizes, and features of each family.
 
-    Element types that these headers have nothing for are among them: rules say why there is no kernel.
+    Element types that these headers have nothing for are among them: rules say why there is no kernel.  Archs that it
+    does not know have fp16 and bf16, in kernels of our own.  None at all is an error that says why.
     """
     chosen = profiles.profile(pool)
     seen: set[AttentionSignature] = set()
-    for kind in (arch.ck_tile_of("attention") or {}).get("dtypes", ()):
+    kinds = (arch.ck_tile_of("attention") or {}).get("dtypes", _HALVES)
+    for kind in kinds:
         types = _types(kind, arch)
         sizes = dict.fromkeys((head_class(qk), head_class(v)) for qk, v in HEAD_SIZES.get(kind, ()))
         scales = ("none",) if kind in _HALVES or kind == "fp32" else ("none", "tensor")
@@ -73,6 +76,13 @@ def pool_signatures(pool: str, arch: Arch) -> Iterator[AttentionSignature]:
             if signature not in seen and _allows(chosen, computed(signature, arch.name)):
                 seen.add(signature)
                 yield signature
+    if not seen:
+        usual = computed(AttentionSignature("forward", "fp16", "fp16", "fp16"), arch.name)
+        empty = profiles.violation("pool-empty", chosen, f"the pool {pool} has no kernel on {arch.name}", usual)
+        raise RequestError(
+            f"{empty.message}, and the dispatcher's kernels for {arch.name} are of {', '.join(kinds)}",
+            rule="pool-empty", value=pool, remedy=empty.remedy,
+        )  # fmt: skip
 
 
 def _types(kind: str, arch: Arch) -> dict[str, Any]:
