@@ -81,7 +81,7 @@ def test_what_is_remembered_of_schedules_is_what_the_rules_say(features: dict[st
 
 def test_verdicts_of_one_version_are_not_those_of_another() -> None:
     before, is_legal = legal("ck_default", PLAIN), legality.legal_schedules(PLAIN, "gfx950")
-    of_v3 = next(spec for spec in proposed("ck_default", PLAIN) if spec.schedule.tile == V3.tile)
+    of_v3 = next(spec for spec in proposed("ck_default", PLAIN) if (spec.schedule.pipeline, spec.schedule.tile) == ("v3", V3.tile))
     assert not legality.is_legal(of_v3)
     with settings.override(ck_tile_profile="late-2025"):
         assert "v3" in legal("ck_default", PLAIN)

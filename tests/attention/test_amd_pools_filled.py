@@ -65,6 +65,23 @@ def test_where_ck_tile_does_not_multiply_a_profile_has_kernels_of_our_own(arch: 
         assert pipelines("flash_fwd", arch, "bf16", heads, "window") == {"tiled"}
 
 
+@pytest.mark.parametrize("arch", ["gfx908", "gfx1200", "gfx1250"])
+def test_archs_the_dispatcher_does_not_know_have_kernels_of_our_own_where_no_axis_is_named(arch: str) -> None:
+    for pool in ("ck_default", "flash_fwd", "aiter_group"):
+        specs = collect("attention", arch, pool=pool).specs
+        assert {spec.signature.dtype_q for spec in specs} == {"fp16", "bf16"}
+        assert {spec.schedule.pipeline for spec in specs if spec.signature.family == "forward"} == {"tiled"}
+
+
+@pytest.mark.parametrize(("arch", "pool"), [("gfx90a", "fp8_test"), ("gfx1100", "fp32_all"), ("gfx908", "801")])
+def test_a_pool_of_types_that_an_arch_has_not_says_so(arch: str, pool: str) -> None:
+    with pytest.raises(RequestError, match=arch) as said:
+        collect("attention", arch, pool=pool)
+    assert said.value.rule == "pool-empty"
+    assert "is for kernels of fp" in said.value.message
+    assert "ck_default" in said.value.remedy
+
+
 def test_a_filter_that_leaves_nothing_says_which_rule_emptied_the_pool() -> None:
     wide: dict[str, Any] = {"expression": "c.tile_n0 == 384", "axes": {"heads": ("256",)}}
     with pytest.raises(RequestError) as said:

@@ -275,7 +275,10 @@ def _waves(inst: Instance, arch: Arch) -> Iterator[Violation]:
             f"waves {inst.wave[:3]} and {inst.wave[3:6]}: rows are reduced inside a wave, so both grids are w, 1, 1",
             f"use {inst.wave[0]}, 1, 1 for both",
         )
-    known = {32: (32, 32, 32)} if inst.bytes == 1 else {32: (32, 32, 16), 16: (16, 16, 16)}
+    if inst.pipeline in NEWEST:
+        known = later.WARP_TILES
+    else:
+        known = {32: (32, 32, 32)} if inst.bytes == 1 else {32: (32, 32, 16), 16: (16, 16, 16)}
     if known.get(inst.warp[0]) != tuple(inst.warp[:3]) or inst.warp[3:6] != inst.warp[:3]:
         yield Violation(
             "amd-attention-warp-tile",
