@@ -1,5 +1,5 @@
-"""Pipelines of gfx950 that came with CK Tile's headers of late 2025, executed: blocks of the default pool by problems drawn
-by seed, and numbers of key tiles that their loops treat each in its own way."""
+"""Pipelines of gfx950 that came with CK Tile's headers of late 2025, executed: blocks of the default pool by problems
+drawn by seed, and numbers of key tiles that their loops treat each in its own way."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Pipelines of gfx950 that came with CK Tile's headers of late 2025: legal and in the pools where kernels are written for
-those headers, refused where they are not, and what they refuse themselves."""
+"""Pipelines of gfx950 that came with CK Tile's headers of late 2025: legal and in the pools where kernels are written
+for those headers, refused where they are not, and what they refuse themselves."""
 
 from __future__ import annotations
 
@@ -81,7 +81,11 @@ def test_what_is_remembered_of_schedules_is_what_the_rules_say(features: dict[st
 
 def test_verdicts_of_one_version_are_not_those_of_another() -> None:
     before, is_legal = legal("ck_default", PLAIN), legality.legal_schedules(PLAIN, "gfx950")
-    of_v3 = next(spec for spec in proposed("ck_default", PLAIN) if (spec.schedule.pipeline, spec.schedule.tile) == ("v3", V3.tile))
+    of_v3 = next(
+        spec
+        for spec in proposed("ck_default", PLAIN)
+        if (spec.schedule.pipeline, spec.schedule.tile) == ("v3", V3.tile)
+    )
     assert not legality.is_legal(of_v3)
     with settings.override(ck_tile_profile="late-2025"):
         assert "v3" in legal("ck_default", PLAIN)
@@ -111,6 +115,33 @@ def test_verdicts_of_one_version_are_not_those_of_another() -> None:
 def test_what_v3_refuses(rule: str, change: dict[str, Any]) -> None:
     assert not list(headers.violations(V3, GFX950))
     found = {one.rule: one for one in headers.violations(replace(V3, **change), GFX950)}
+    assert rule in found, sorted(found)
+    assert found[rule].message
+    assert found[rule].remedy
+
+
+TRLOAD = replace(
+    V3, pipeline="qr_async_trload", tile=(128, 64, 32, 64, 32, 64), wave=(4, 1, 1, 4, 1, 1, 1, 1, 1), hdim_q=64,
+    hdim_v=64, padding=(False, False, False, False),
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("late")
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("amd-attention-newest", {"bias": "bias"}),
+        ("amd-attention-trload-block", {"tile": (256, 64, 32, 64, 32, 64), "wave": (8, 1, 1, 8, 1, 1, 1, 1, 1)}),
+        ("amd-attention-trload-block", {"tile": (128, 64, 64, 128, 32, 128), "hdim_q": 128, "hdim_v": 128}),
+        ("amd-attention-trload-block", {"tile": (64, 64, 64, 128, 32, 128), "hdim_q": 128, "hdim_v": 128,
+                                        "warp": (16, 16, 32, 16, 16, 32, 16, 16, 16)}),  # executed, it was wrong
+        ("amd-attention-trload-pads", {"padding": (True, True, False, False)}),
+    ],
+)  # fmt: skip
+def test_what_trload_refuses(rule: str, change: dict[str, Any]) -> None:
+    assert not list(headers.violations(TRLOAD, GFX950))
+    assert not list(headers.violations(replace(TRLOAD, padding=(False, False, True, True)), GFX950))
+    found = {one.rule: one for one in headers.violations(replace(TRLOAD, **change), GFX950)}
     assert rule in found, sorted(found)
     assert found[rule].message
     assert found[rule].remedy

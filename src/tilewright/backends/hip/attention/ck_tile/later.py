@@ -21,11 +21,16 @@ ROW_TILE = WARP_TILES[32]  # of v3: its maxima are exchanged between the halves 
 BANKS = 64  # of LDS, on gfx950
 _ENDS: Pads = (True, True, False, False)
 _WHOLE: tuple[Pads, ...] = ((False, False, False, False), (False, False, True, True))
-# Blocks that were built and executed, which default pools have.  Of trload there are no others: how its tiles of Q, K
-# and V are dealt to lanes and laid into LDS is nowhere asserted.
+# Blocks that were built, executed and right, which default pools have.  Of trload there are no others: its headers
+# hardly assert what a tile must be.  With heads of 128 a tile of 128x64 does not compile (16 reads of LDS under way, and
+# a wait tells 15 apart), and one of 64x64, by instructions of 16 rows, computes something else.
 BLOCKS: Mapping[str, tuple[Block, ...]] = {
     V3: (((256, 32, 128, 128, 32, 128), WAVES, ROW_TILE, _ENDS),),
-    TRLOAD: (((128, 64, 32, 64, 32, 64), 4, ROW_TILE, _WHOLE[0]),),
+    TRLOAD: (
+        ((128, 64, 32, 64, 32, 64), 4, ROW_TILE, _WHOLE[0]),
+        ((32, 32, 64, 64, 32, 64), 1, ROW_TILE, _WHOLE[0]),
+        ((16, 32, 64, 64, 32, 64), 1, WARP_TILES[16], _WHOLE[1]),
+    ),
 }
 _VECTOR = 16  # bytes of a lane's load past the registers
 HALVES = ("fp16", "bf16")
@@ -41,7 +46,7 @@ def _lds_of_v3(inst: Instance) -> int:
     m0, n0, _, n1, k1, _ = inst.tile
     pack, row = _VECTOR // inst.bytes, BANKS * 4 // inst.bytes
     lanes = max(1, k1 // pack)
-    issues = n0 // (WAVE // lanes * WAVES) if WAVE >= lanes else 0
+    issues = n0 // (WAVE // lanes * WAVES) if lanes <= WAVE else 0
     keys = issues * WAVES * (WAVE * pack + pack)
     values = (k1 // pack) * (n1 // (row // pack)) * (row + pack)
     return inst.bytes * max(m0 * n1, 4 * max(keys, values) + m0 * n0)
@@ -88,7 +93,7 @@ def _trload(inst: Instance) -> Iterator[Violation]:
         known = "; ".join(f"tile {tile} by {waves} waves of {warp}" for tile, waves, warp in tried)
         yield Violation(
             "amd-attention-trload-block",
-            f"{TRLOAD} with tile {inst.tile} by {inst.wave[0]} waves of {inst.warp[:3]}: it was never built and executed",
+            f"{TRLOAD} with tile {inst.tile} by {inst.wave[0]} waves of {inst.warp[:3]}: it is not known to be right",
             f"use {known}" if known else "use qr_async, or heads of 64",
         )
     if tuple(inst.padding) not in _WHOLE:

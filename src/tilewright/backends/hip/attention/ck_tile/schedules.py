@@ -221,7 +221,7 @@ def _newest(signature: AttentionSignature, arch: Arch) -> Iterator[CkTileAttenti
         return
     for pipeline, blocks in later.BLOCKS.items():
         if f"forward {pipeline}" in known:
-            for (tile, waves, warp, pad) in blocks:
+            for tile, waves, warp, pad in blocks:
                 if (tile[5], tile[3]) == (s.head_dim, s.head_dim_v) and not (s.varlen and not pad[0]):
                     yield CkTileAttentionSchedule(pipeline, tile, (waves, 1, 1), warp, pad)
 

@@ -6,7 +6,6 @@ sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from tilewright.arch import arch as arch_by_name
@@ -63,6 +62,5 @@ def _numbers(h: CkTileAttentionSchedule) -> dict[str, int]:
 
 def _switches(h: CkTileAttentionSchedule) -> dict[str, str]:
     switches = {f"pad_{name}": h.pad[i] for i, name in enumerate(h.axis_names["pad"])}
-    switches |= {"loaded": h.pipeline in headers.LOADED, "staged_q": h.pipeline == "qs",
-                 "by_turns": h.pipeline == "v3"}
+    switches |= {"loaded": h.pipeline in headers.LOADED, "staged_q": h.pipeline == "qs", "by_turns": h.pipeline == "v3"}
     return {name: "true" if value else "false" for name, value in switches.items()}

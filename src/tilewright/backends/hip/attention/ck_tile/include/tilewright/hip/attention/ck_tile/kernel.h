@@ -89,7 +89,7 @@ template <class Config, class Limits> struct CkTileAttention
   using Like::steps, Like::most, Like::most_bytes;
   static constexpr bool split = Config::route == AttentionRoute::split, pool = Config::route == AttentionRoute::prefill;
   static constexpr int64_t bytes = sizeof(typename Config::Element);
-  static constexpr bool narrow = bytes == 1;  // fp8
+  static constexpr bool narrow = bytes == 1;   // fp8
   static constexpr double kMostHidden = 0.69;  // the least number times it, as exponent of two, is still one
 
   // What CK Tile's kernels have no argument for.

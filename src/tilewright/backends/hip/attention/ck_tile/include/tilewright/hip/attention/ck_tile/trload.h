@@ -14,10 +14,9 @@ template <class Config> struct AttentionDevice<Config, AttentionRoute::forward> 
   static_assert(Types::bias == ck_tile::BlockAttentionBiasEnum::NO_BIAS && !Config::softcap && !Config::dropout);
   using Traits = ck_tile::TileFmhaTraits<Config::pad_rows, Config::pad_keys, Config::pad_head_qk, Config::pad_head_v,
                                          false, Types::bias, false, Config::lse, false, false, Config::blocks_per_cu>;
-  using Problem =
-      ck_tile::BlockFmhaPipelineProblem<T, T, T, float, float, T, uint8_t, float, T, float, typename Config::Out,
-                                        typename Types::Shape, Config::packed, typename Types::Variant,
-                                        typename Types::Mask, true, Traits>;
+  using Problem = ck_tile::BlockFmhaPipelineProblem<T, T, T, float, float, T, uint8_t, float, T, float,
+                                                    typename Config::Out, typename Types::Shape, Config::packed,
+                                                    typename Types::Variant, typename Types::Mask, true, Traits>;
   using Kernel = ck_tile::FmhaFwdKernel<
       typename Config::template Pipeline<Problem>,
       typename Types::template Store<typename Config::Out, Config::pad_rows, Config::pad_head_v>>;
