@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arch import Arch
@@ -32,8 +33,12 @@ def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
         why = library.why_missing() or "see TILEWRIGHT_EVENTS"
         reason = f"first of its pool: no estimate, because the selection library was not built ({why})"
         return Selection(spec, "heuristic", reason, seconds)
-    reason = f"lowest estimate of {count} kernels that serve the problem" if count > 1 else "the only kernel"
-    return Selection(spec, "heuristic", reason, seconds)
+    return Selection(spec, "heuristic", _lowest_of(count), seconds)
+
+
+@lru_cache(maxsize=4096)
+def _lowest_of(count: int) -> str:
+    return f"lowest estimate of {count} kernels that serve the problem" if count > 1 else "the only kernel"
 
 
 class Asking(NamedTuple):

@@ -152,7 +152,7 @@ class Judge:
 
     def ask(self, problem: Any, threads: int) -> Answer:
         """Which kernels serve a problem, and what they are estimated to take."""
-        answer = self._answer(problem, threads, estimates_only=False)
+        answer = self._answer(problem, threads)
         if self.mixed:
             self._complete(answer, problem, threads)
         return answer
@@ -167,7 +167,7 @@ class Judge:
                 seconds[at] = self._estimate(self.specs[at], problem, threads)
         return seconds
 
-    def _answer(self, problem: Any, threads: int, *, estimates_only: bool) -> Answer:
+    def _answer(self, problem: Any, threads: int, *, estimates_only: bool = False) -> Answer:
         """What the library says."""
         desk = self._desks.mine
         if desk is None:

@@ -140,19 +140,22 @@ class Plan:
         between = request.between_bytes
         between_at = staging.up(own) if own else 0
         copies_at = between_at + (staging.up(between) if between else 0)
-        hold = object.__setattr__
-        hold(self, "request", request)
-        hold(self, "place", place)
-        hold(self, "results", request.results)
-        hold(self, "threads", threads)
-        hold(self, "selections", tuple(selections))
-        hold(self, "stages", tuple(stages))
-        hold(self, "team", host.team(threads) if place is HOST else 0)
-        hold(self, "clear_bytes", clear)
-        hold(self, "between_at", between_at)
-        hold(self, "scratch_bytes", copies_at + copies if copies or between else own)
-        hold(self, "_copies_at", copies_at)
-        hold(self, "_device", there)
+        values = {
+            "request": request,
+            "place": place,
+            "results": request.results,
+            "threads": threads,
+            "selections": tuple(selections),
+            "stages": tuple(stages),
+            "team": host.team(threads) if place is HOST else 0,
+            "clear_bytes": clear,
+            "between_at": between_at,
+            "scratch_bytes": copies_at + copies if copies or between else own,
+            "_copies_at": copies_at,
+            "_device": there,
+        }
+        for hold, name in _FIELDS:
+            hold(self, values[name])
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a plan never changes, and {name} was to be set: any number of threads may run it")
@@ -216,6 +219,10 @@ class Plan:
             remedy=f"{name} may hold {holds or 'what the op says of it'}"
             + ("" if rest or self.place is HOST else "; with the setting check_tables the error names the entry"),
         )
+
+
+# What sets each of its fields, once.
+_FIELDS = tuple((vars(Plan)[name].__set__, name) for name in Plan.__slots__)
 
 
 def _turns(loop: Sequence[int]) -> Iterator[tuple[int, ...]]:

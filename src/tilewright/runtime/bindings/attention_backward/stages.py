@@ -88,7 +88,7 @@ def _between(problem: AttentionBackwardProblem) -> dict[str, int]:
     return {**places, "": at}
 
 
-def _pointers(kind: Any, slots: Mapping[str, str]) -> list[Pointer]:
+def _pointers(kind: Any, slots: Mapping[str, str]) -> Sequence[Pointer]:
     """Pointers of a struct's fields to slots, both by name."""
     return pointers(kind, {field: AT[slot] for field, slot in slots.items()})
 
