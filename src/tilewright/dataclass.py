@@ -453,12 +453,7 @@ def _written_init(cls: type[Any], fields: Sequence[dataclasses.Field[Any]], froz
             if not slots or field.default is dataclasses.MISSING:
                 continue  # its default is the class's, or there is none
             value = f"_default_{name}"
-        slot = getattr(cls, name, None) if frozen and slots else None
-        if type(slot) is MemberDescriptorType:  # half of the time: nothing is looked up by name
-            values[f"_slot_{name}"] = slot.__set__
-            body.append(f"_slot_{name}(_self, {value})")
-        else:
-            body.append(f"_write(_self, {name!r}, {value})" if frozen else f"_self.{name} = {value}")
+        body.append(f"_write(_self, {name!r}, {value})" if frozen else f"_self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         body.append("_self.__post_init__()")
     parameters = ["_self", *positional, *(["*", *by_name] if by_name else [])]

@@ -155,8 +155,8 @@ def attention(
             layout=layout, return_lse=return_lse, out=out, out_dtype=out_dtype, copy=copy, target=target,
         )  # fmt: skip
     if options is not None and (known := calls.known_attributes(options, in_slots)) is not None:
-        operands = (*in_slots, *calls.NO_OPERANDS[len(in_slots) :])
-        return _CALLER.run_slow(registry, operands, numbers, known, copy, options)
+        every = (*in_slots, *calls.NO_OPERANDS[len(in_slots) :])
+        return _CALLER.run_slow(registry, every, numbers, known, copy, options)
     operands, scalars, attributes = calls.forward(
         q, k, v, causal=causal, window=window, scale=scale, mask=mask, bias=bias, attn_mask=None,
         alibi_slopes=alibi_slopes, softcap=softcap, sink=sink, sink_tokens=sink_tokens, dropout_p=dropout_p, seed=seed,

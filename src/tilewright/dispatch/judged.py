@@ -56,6 +56,30 @@ class Kind(NamedTuple):
     alone: bool  # their op has one kernel for them
 
 
+class Kinds:
+    """Those of one registry, by state and signature."""
+
+    __slots__ = ("_equal", "by_id")
+
+    def __init__(self) -> None:
+        # A signature is long to hash, and problems of new sizes share one object: the same by the identity of both,
+        # which the entries keep.
+        self.by_id: dict[tuple[int, int], tuple[State, Any, Kind]] = {}
+        self._equal: dict[tuple[State, Any], Kind] = {}
+
+    def equal(self, state: State, signature: Any) -> Kind | None:
+        known = self._equal.get((state, signature))
+        return None if known is None else self.keep(state, signature, known)
+
+    def keep(self, state: State, signature: Any, kind: Kind) -> Kind:
+        if len(self.by_id) >= MOST_JUDGES:
+            self.by_id.clear()
+            self._equal.clear()
+        self._equal[state, signature] = kind
+        self.by_id[id(state), id(signature)] = state, signature, kind
+        return kind
+
+
 class Judges:
     """What asks about the kernels of a registry."""
 

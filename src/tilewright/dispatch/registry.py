@@ -31,7 +31,7 @@ from tilewright.dispatch import bundle_parts, heuristics, inputs, learned, missi
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
-from tilewright.dispatch.judged import MOST_JUDGES, Judges, Kind
+from tilewright.dispatch.judged import Judges, Kind, Kinds
 from tilewright.dispatch.records import records
 from tilewright.dispatch.rejected import AnotherChoice, Rejected
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
@@ -78,9 +78,7 @@ class Registry:
         self._selections: LruCache[Any, Selection] = LruCache(lambda: MOST_REMEMBERED)
         self._judges = Judges(self._backend)
         self._rejected = Rejected()
-        self._kinds: dict[Any, Kind] = {}  # by state and signature
-        # The same by the identity of both, which the entries keep: a signature is long to hash.
-        self._kinds_by_id: dict[tuple[int, int], tuple[State, Any, Kind]] = {}
+        self._kinds = Kinds()
         self._legal: Any = None  # the problem that last broke no rule: a selection asks more than once
         self._states = States(self._forget)
         self._heuristic = heuristics.checked(heuristic)
@@ -198,7 +196,7 @@ class Registry:
 
     def _forget(self) -> None:
         self._selections = LruCache(lambda: MOST_REMEMBERED)
-        self._kinds, self._kinds_by_id = {}, {}
+        self._kinds = Kinds()
         self._plans = LruCache(lambda: MOST_SETTINGS)
         self._active = (None, -1, Plans())
         fast_path.forget()
@@ -303,37 +301,19 @@ class Registry:
             if op.problem_violations(problem, self.arch.name):
                 self._demand_legal_problem(op, problem)
             self._legal = problem
-        signature, by_id = op.signature_of(problem), self._kinds_by_id
-        known = by_id.get((id(state), id(signature))) if where is None else None
-        if known is not None:
-            kind = known[2]
-        else:
-            decided = self._known_kind(op, problem, signature, state, where)
+        signature, kinds = op.signature_of(problem), self._kinds
+        known = kinds.by_id.get((id(state), id(signature))) if where is None else None
+        kind = known[2] if known is not None else kinds.equal(state, signature) if where is None else None
+        if kind is None:
+            decided = self._kind(op, problem, signature, state, where)
             if isinstance(decided, Selection):
                 return decided
-            kind = decided
-            if where is None:
-                if len(by_id) >= MOST_JUDGES:
-                    by_id.clear()
-                by_id[id(state), id(signature)] = state, signature, kind
+            kind = kinds.keep(state, signature, decided)
         best = self._judges.chosen(kind.asking, op, problem, self.arch, state.threads)
         if best is None:
             candidates = self._candidates(op, signature)[0]
             return self._fall(op, problem, signature, state.threads, state.strict, candidates, None)
         return refused.as_fallback(op, problem, best, state.strict) if kind.alone else best
-
-    def _known_kind(self, op: Op, problem: Any, signature: Any, state: State, where: Where | None) -> Kind | Selection:
-        """The same as `_kind`, kept by the values of state and signature."""
-        kinds = self._kinds
-        known = kinds.get((state, signature)) if where is None else None
-        if known is not None:
-            return known
-        decided = self._kind(op, problem, signature, state, where)
-        if isinstance(decided, Kind):
-            if len(kinds) >= MOST_JUDGES:
-                kinds.clear()
-            kinds[state, signature] = decided
-        return decided
 
     def _kind(self, op: Op, problem: Any, signature: Any, state: State, where: Where | None) -> Kind | Selection:
         """What decides about problems of a signature; or the choice, where it is not of a kind that many have."""
@@ -545,7 +525,6 @@ class Registry:
         state = self._states.state(now, threads_under(now), now.strict)
         stages: list[StageRequest] = []
         chosen: list[Selection] = []
-        in_copies = False
         for stage in request.stages:
             problem = stage.problem
             where = stage.where if tried is None else tried.where(stage.where)
@@ -555,16 +534,14 @@ class Registry:
                 mine = op if problem.op == op.name else ops.op(problem.op)
                 selection = self._selected(mine, problem, state, where)
             chosen.append(selection)
-            if selection.padded is not None:
-                stage, in_copies = binding(request.op).copies(stage, selection.padded), True
-            stages.append(stage)
+            stages.append(stage if selection.padded is None else binding(request.op).copies(stage, selection.padded))
         if spec is not None and all(selection.spec != spec for selection in chosen):
             raise refused.other_signature(spec, [op.signature_of(stage.problem) for stage in request.stages])
         for selection in chosen:
-            demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
-        if in_copies:
+            demand_fits(selection.spec.arch, request.place, now)  # before anything is built for another machine
+        if list(map(id, stages)) != list(map(id, request.stages)):  # some are in copies
             request = replace(request, stages=tuple(stages))
-        kernels = self._rejected.load(chosen, final=spec is not None or state.strict)
+        kernels = self._rejected.load(chosen, now, final=spec is not None or state.strict)
         return Plan(request, kernels, chosen, state.threads, fits=True)
 
     def _as_requested(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:

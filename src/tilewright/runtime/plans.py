@@ -62,7 +62,7 @@ def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: in
 
     Both may look at whether pointers are there and how they are aligned, never at what they point to.
     """
-    args = copy_args(request.args)
+    args = type(request.args).from_buffer_copy(request.args)
     plain = whole.place is HOST or not whole.spans
     copied = staging.copied_pointers(request) if request.copies else ()
     for index, pointer in enumerate(request.pointers):
@@ -70,8 +70,7 @@ def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: in
         _put_address(args, pointer.offset, host.ALIGNMENT if shown else whole.spans[pointer.slot].probe)
     for scalar in request.scalars:
         _put_number(args, scalar.offset, scalar.probe)
-    kernel.demand(args)
-    return Stage(kernel, request, kernel.workspace_bytes(args, threads))
+    return Stage(kernel, request, kernel.demanded_workspace(args, threads))
 
 
 # The settings last seen, and the archs whose kernels were found to run at a place under them: a machine keeps its
@@ -79,10 +78,13 @@ def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: in
 _fits: tuple[settings.Settings | None, set[tuple[str, Place]]] = (None, set())
 
 
-def demand_fits(arch: str, place: Place) -> None:
-    """Raise where this machine does not run kernels of an arch, or not at a place."""
+def demand_fits(arch: str, place: Place, now: settings.Settings | None = None) -> None:
+    """Raise where this machine does not run kernels of an arch, or not at a place; `now` are the settings in force, if
+    at hand."""
     global _fits
-    now, (seen, known) = settings.current(), _fits
+    seen, known = _fits
+    if now is None:
+        now = settings.current()
     if seen is now and (arch, place) in known:
         return
     demand_runnable(arch)
@@ -140,22 +142,19 @@ class Plan:
         between = request.between_bytes
         between_at = staging.up(own) if own else 0
         copies_at = between_at + (staging.up(between) if between else 0)
-        values = {
-            "request": request,
-            "place": place,
-            "results": request.results,
-            "threads": threads,
-            "selections": tuple(selections),
-            "stages": tuple(stages),
-            "team": host.team(threads) if place is HOST else 0,
-            "clear_bytes": clear,
-            "between_at": between_at,
-            "scratch_bytes": copies_at + copies if copies or between else own,
-            "_copies_at": copies_at,
-            "_device": there,
-        }
-        for hold, name in _FIELDS:
-            hold(self, values[name])
+        hold = object.__setattr__
+        hold(self, "request", request)
+        hold(self, "place", place)
+        hold(self, "results", request.results)
+        hold(self, "threads", threads)
+        hold(self, "selections", tuple(selections))
+        hold(self, "stages", tuple(stages))
+        hold(self, "team", host.team(threads) if place is HOST else 0)
+        hold(self, "clear_bytes", clear)
+        hold(self, "between_at", between_at)
+        hold(self, "scratch_bytes", copies_at + copies if copies or between else own)
+        hold(self, "_copies_at", copies_at)
+        hold(self, "_device", there)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a plan never changes, and {name} was to be set: any number of threads may run it")
@@ -219,10 +218,6 @@ class Plan:
             remedy=f"{name} may hold {holds or 'what the op says of it'}"
             + ("" if rest or self.place is HOST else "; with the setting check_tables the error names the entry"),
         )
-
-
-# What sets each of its fields, once.
-_FIELDS = tuple((vars(Plan)[name].__set__, name) for name in Plan.__slots__)
 
 
 def _turns(loop: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -210,8 +210,8 @@ class AttentionProblem:
     @property
     def signature(self) -> AttentionSignature:
         global _last_signed
-        p, signature = _last_signed  # a selection asks more than once
-        if p is self:
+        last, signature = _last_signed  # a selection asks more than once
+        if last is self and signature is not None:
             return signature
         p = self
         signature = _signature(
@@ -290,4 +290,4 @@ def _signature(
 
 
 # The problem whose signature was asked for last, and that; read and replaced as one.
-_last_signed: tuple[Any, Any] = (None, None)
+_last_signed: tuple[AttentionProblem | None, AttentionSignature | None] = (None, None)
