@@ -180,7 +180,7 @@ def timed_plans(registry: Registry, problems: list[Any]) -> Iterator[float]:
     """Selection and plan of kernels that do not run here."""
     stands = dict[str, StandIn]()
 
-    def kernel(spec: Any, now: Any = None) -> StandIn:
+    def kernel(spec: Any) -> StandIn:
         known = stands.get(spec.digest)
         return known if known is not None else stands.setdefault(spec.digest, StandIn(spec))
 

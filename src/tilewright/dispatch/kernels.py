@@ -67,13 +67,10 @@ def adopt(kernels: Iterable[Kernel]) -> None:
     built.adopt(adopted)
 
 
-def kernel(spec: KernelSpec, now: settings.Settings | None = None) -> Kernel:
-    """The loaded kernel of a spec, built now if the store does not have it; `now` are the settings in force, if at
-    hand."""
+def kernel(spec: KernelSpec) -> Kernel:
+    """The loaded kernel of a spec, built now if the store does not have it."""
     global _taken
-    seen, taken = _taken
-    if now is None:
-        now = settings.current()
+    now, (seen, taken) = settings.current(), _taken
     known = taken.get(id(spec)) if seen is now else None
     if known is not None:
         return known[1]

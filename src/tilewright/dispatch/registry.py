@@ -541,7 +541,7 @@ class Registry:
             demand_fits(selection.spec.arch, request.place, now)  # before anything is built for another machine
         if list(map(id, stages)) != list(map(id, request.stages)):  # some are in copies
             request = replace(request, stages=tuple(stages))
-        kernels = self._rejected.load(chosen, now, final=spec is not None or state.strict)
+        kernels = self._rejected.load(chosen, final=spec is not None or state.strict)
         return Plan(request, kernels, chosen, state.threads, fits=True)
 
     def _as_requested(self, op: Op, spec: KernelSpec | None, stage: StageRequest) -> Selection:

@@ -27,43 +27,43 @@ class Rejected:
     """Those of one registry, under the settings they were built by."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[str, tuple[object, ...]], tuple[KernelSpec, str]] = {}  # each with the reason
+        self._known: dict[tuple[str, tuple[object, ...]], tuple[KernelSpec, str]] = {}  # each with the reason
 
-    def load(self, chosen: Sequence[Selection], now: settings.Settings, final: bool) -> list[Kernel]:
+    def load(self, chosen: Sequence[Selection], final: bool) -> list[Kernel]:
         """The kernels of a plan's stages; AnotherChoice where one is refused, unless the choice is final."""
         try:
             if len(chosen) == 1:
-                return [kernels.kernel(chosen[0].spec, now)]
+                return [kernels.kernel(chosen[0].spec)]
             return kernels.together([selection.spec for selection in chosen])
         except InspectionError as error:
             refused = next((selection for selection in chosen if selection.spec.digest == error.digest), None)
             if final or refused is None or refused.tier in ("locked", "fallback"):
                 raise
-            self.known[refused.spec.digest, settings.builds()] = refused.spec, f"[{error.rule}] {error.message}"
+            self._known[refused.spec.digest, settings.builds()] = refused.spec, f"[{error.rule}] {error.message}"
             message = f"{refused.name} is not used, another kernel replaces it: {error.message}"
             events.emit(events.Warned(error.rule, message))
             raise AnotherChoice from error
 
     def where(self, others: Where | None) -> Where | None:
         """A stage's own reasons to leave kernels out, and these."""
-        if not self.known:
+        if not self._known:
             return others
         builds = settings.builds()
 
         def reason(spec: KernelSpec) -> str:
-            _, why = self.known.get((spec.digest, builds), (spec, ""))
+            _, why = self._known.get((spec.digest, builds), (spec, ""))
             return why or ("" if others is None else others(spec))
 
         return reason
 
     def noted(self, chosen: Selection) -> Selection:
         """The choice, whose reason says which kernels of its signature it may stand in for."""
-        if not self.known:
+        if not self._known:
             return chosen
         builds = settings.builds()
         refused = [
             spec.name
-            for (_, under), (spec, _) in self.known.items()
+            for (_, under), (spec, _) in self._known.items()
             if under == builds and spec.signature == chosen.spec.signature
         ]
         reason = f"{chosen.reason}; not {', '.join(refused)}: the build refused its code"

@@ -231,15 +231,6 @@ def _settled_form(cls: type[Any]) -> tuple[Callable[[Any], tuple[Any, ...]], tup
     return operator.attrgetter(*kinds), types, tuple(at for at, kind in enumerate(types) if kind is tuple)
 
 
-def _are_integers(values: Sequence[Any], tuples: Sequence[int]) -> bool:
-    """Whether the tuples among some values hold nothing else."""
-    for at in tuples:
-        for each in values[at]:
-            if type(each) is not int:
-                return False
-    return True
-
-
 def settle(problem: Any) -> None:
     """In `__post_init__` of a problem: every field is what its annotation says, or becomes it, or is an error.
 
@@ -248,7 +239,7 @@ def settle(problem: Any) -> None:
     kind: Any = type(problem)
     read, types, tuples = _settled_form(kind)
     values = read(problem)
-    if tuple(map(type, values)) == types and _are_integers(values, tuples):
+    if tuple(map(type, values)) == types and all(type(each) is int for at in tuples for each in values[at]):
         return
     for name, kind in field_hints(type(problem)).items():
         value = getattr(problem, name)
