@@ -61,7 +61,7 @@ def stamp(cache: Path) -> Any:
     """What distinguishes one state of a user's models from another; None where there is no folder of them."""
     place = f"{cache}{os.sep}{FOLDER}"
     try:
-        status = os.stat(place)  # noqa: PTH116  this is on the way of selections
+        status = os.stat(place)  # noqa: PTH116  selections ask this
         with os.scandir(place) as entries:  # a file that is written over leaves its folder as it was
             files = sorted((entry.name, *written_when(entry)) for entry in entries)
     except OSError:
@@ -201,7 +201,7 @@ def predicted(served: Served, verdict: Verdict | None) -> dict[str, float]:
 
 
 def remarks(op: str, target: str) -> tuple[str, ...]:
-    """What is odd about the models of a user's own: damaged files, and those that stand before one that ships."""
+    """What is odd about a user's own models: damaged files, and those that take precedence over one that ships."""
     if not asked() or stamp(settings.current().cache_dir) is None:
         return ()
     from tilewright.dispatch import model_files

@@ -6,7 +6,7 @@ Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
     measured   a record of this problem on this machine names the kernel
     model      a learned model that knows the device, the kernels and such problems predicts it the fastest
     heuristic  the backend's estimate orders the kernels that serve the problem; or a function of the user
-               (`dispatch.heuristics`) or a rule of the op that the user named, which then stand before the two above
+               (`dispatch.heuristics`) or a rule of the op that the user named, which then precede the two above
     padded     operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
     fallback   the kernel that serves everything of the signature; also where the op has no other on the target
 
@@ -442,7 +442,7 @@ class Registry:
             chosen = self.select_stage(problem, threads=count, strict=strict, where=where)
             decided = f"{chosen.tier}: {chosen.reason}"
         except NoKernelError as error:
-            # Which problem it is stands above; a lock file's refusal is shown whole.
+            # The problem is shown above; a lock file's refusal is shown whole.
             text = error.message.partition(":")[2].strip() if error.rule == "no-kernel" else error.message
             decided = f"refused: {text.splitlines()[0]}"
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None

@@ -207,7 +207,7 @@ class Legality:
     problem_violations: Callable[[Any], list[Violation]]
     signature: type[Any]  # the dataclass of its signatures
     of_signature: Sequence[Rule] = ()  # those of `common` that read nothing of the schedule: asked once a signature
-    # The problem that last broke no rule, and its arch: on its way to a kernel one is asked about more than once.
+    # The problem that last broke no rule, and its arch: a call asks about one more than once.
     _legal: list[tuple[Any, str]] = dataclasses.field(
         default_factory=lambda: [(None, "")], init=False, compare=False, repr=False
     )

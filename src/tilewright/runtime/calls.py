@@ -46,7 +46,7 @@ from tilewright.runtime.requests import (
     StageRequest,
 )
 
-NEVER = "never"  # compared by identity on the way that must be short: what is equal to it may be no text at all
+NEVER = "never"  # compared by identity on the fast path: what is equal to it may be no text at all
 COPIES = (NEVER, "allow")
 _GRAIN = 16  # what addresses on a device are multiples of where checks are shown plain ones
 

@@ -174,7 +174,7 @@ class _Library:
         self.held: list[type[Any]] = []
         self.tensors: tuple[Any, ...] = ()
         if not _objects_are_plain() or library.tw_fast_start(object.__basicsize__, SCOPED):
-            raise OSError("this Python lays its objects out in another way")
+            raise OSError("the objects of this Python have another layout")
         self.reads_arrays = self._use_arrays()
         untracked.use(self.function("settle", 0), library.tw_fast_own)
         self.check = self.function("check", 0)

@@ -263,7 +263,7 @@ class Plans:
                 self._forget_fast()
 
     def without(self, stale: Callable[[Plan], bool]) -> Plans:
-        """The same less some plans.  This one stays as it is: a call that is on its way may put a stale plan into it,
+        """The same less some plans.  This one stays as it is: a call in progress may put a stale plan into it,
         and then nobody looks there any more."""
         kept = Plans()
         for key, planned in self.known.items():

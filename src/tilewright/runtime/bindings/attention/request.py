@@ -84,7 +84,7 @@ _STRIDES = {name: f"{name}_strides" for name in OPERANDS}
 
 @dataclass(slots=True)
 class Call:
-    """A call on its way to a request."""
+    """A call that becomes a request."""
 
     a: Attributes
     target: str
