@@ -12,7 +12,7 @@ from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
 from tilewright.ops.attention.spec import OP, SCALES, AttentionSignature, default_output, normalized
 from tilewright.ops.attention.spec import RENAMED as RENAMED_IN_SIGNATURES
-from tilewright.ops.attention_terms import Sizes, head_class, seen_pairs
+from tilewright.ops.attention_terms import Sizes, fill_strides, head_class, seen_pairs, settle_window
 from tilewright.ops.base import settle
 from tilewright.renames import renamed_fields
 
@@ -93,14 +93,8 @@ class AttentionProblem:
         put = object.__setattr__
         self._forget(put)
         self._fill(put)
-        if self.window_left < 0:
-            if self.sink_tokens > 0:
-                put(self, "sink_tokens", 0)
-            if self.window_right < 0:
-                put(self, "align", "top_left")
-        for name in OPERANDS:
-            if not getattr(self, f"{name}_strides"):
-                put(self, f"{name}_strides", self.dense_strides(name))
+        settle_window(self)
+        fill_strides(self, OPERANDS)
 
     def _forget(self, put: Put) -> None:
         """Numbers that nothing reads have their defaults: one problem has one form, one record and one pin."""
