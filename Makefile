@@ -151,13 +151,15 @@ lint-types:
 lint-text:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
+	@echo "$(BIN)/clang-format --dry-run -Werror: every header and source of C++"
+	@$(BIN)/clang-format --dry-run -Werror $(CXX_SOURCES)
 	$(BIN)/lint-imports
 
 format: $(DEV)
 	$(BIN)/ruff check --fix --select I .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CXX_SOURCES)
+	@echo "$(BIN)/clang-format -i: every header and source of C++"
+	@$(BIN)/clang-format -i $(CXX_SOURCES)
 
 # Not in `dev`: the tests need none of it.
 $(VENV)/.docs: pyproject.toml | $(CORE)

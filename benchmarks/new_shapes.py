@@ -172,10 +172,7 @@ class StandIn:
     def __init__(self, spec: Any) -> None:
         self.spec = spec
 
-    def demand(self, args: Any) -> None:
-        pass
-
-    def workspace_bytes(self, args: Any, threads: int) -> int:
+    def demanded_workspace(self, args: Any, threads: int) -> int:
         return 0
 
 
@@ -187,7 +184,7 @@ def timed_plans(registry: Registry, problems: list[Any]) -> Iterator[float]:
         known = stands.get(spec.digest)
         return known if known is not None else stands.setdefault(spec.digest, StandIn(spec))
 
-    def fits(arch: str, place: Any) -> None:
+    def fits(arch: str, place: Any, now: Any = None) -> None:
         pass
 
     with ExitStack() as patches:

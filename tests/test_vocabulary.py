@@ -217,6 +217,9 @@ OLD_IN_MODULES = {
     r"\bk steps?\b|\bsteps? of k\b": "k-blocks",
     r"\bparts of (a split )?k\b": "splits of k",
     r"\b[Hh]ands? on\b": "an ordinary verb: passes, writes",
+    r"\b[Oo]n (its|their|the) way\b": "in flight, or what is done: every selection asks it",
+    r"\b[Tt]urns? of (a|its|the)\b|\b(in|one|per) turn\b|\btakes? turns\b": "an iteration; to alternate",
+    r"\bstands? (above|before|behind|beside)\b": "precedes, takes precedence over, is beside",
 }
 NOT_YET = ("backends/hip/", "torch/")
 
@@ -252,7 +255,8 @@ def test_comments_of_modules_speak_the_words_of_the_field() -> None:
 @pytest.mark.parametrize(
     ("text", "old"),
     [("x = 1  # as it lies", 1), ('"""Where keys lie."""', 1), ('def f():\n    """Walks\n    over k steps."""', 2),
-     ("# `lies` is a name", 0), ('lies = "walks"', 0)],
+     ("# `lies` is a name", 0), ('lies = "walks"', 0), ("# one turn of the loop", 1), ("# they stand beside it", 1),
+     ('"""Loads on their way; they take turns."""', 2), ("# it turns a path into a URL, in its way", 0)],
 )  # fmt: skip
 def test_the_guard_reads_comments_of_modules(text: str, old: int) -> None:
     assert len(list(old_prose(text))) == old

@@ -1,6 +1,6 @@
 """The element types, once: names, sizes, kinds, precision, and what array libraries call them.
 
-`tf32` is how float32 arrays are multiplied when asked for (`math="tf32"`): rounded to 11 bits on the way into the
+`tf32` is how float32 arrays are multiplied when asked for (`math="tf32"`): rounded to 11 bits before the
 matrix units, so an input type only.  `fp8_e4m3` and `fp8_e5m2` are the OCP encodings (e4m3 has no infinity); the
 `fnuz` ones, which older AMD GPUs multiply, have another bias, one zero and no infinity: the same byte is another
 number.  The integers from int64 on are for tables (lengths, indices, masks), which kernels read and never multiply.

@@ -2,8 +2,8 @@
 
 A function takes old keywords as `**old` and hands a call that has some to `call_renamed`; one that has none pays for an
 empty dict and nothing else.  A dataclass is decorated with `renamed_fields`: old keywords of its constructor, old
-attributes, old values of fields and old names in JSON.  Which names those are stands beside the function or class that
-had them.
+attributes, old values of fields and old names in JSON.  The table of names is beside the function or class that had
+them.
 
     RENAMED = {"starts_q": "cu_seqlens_q"}
 

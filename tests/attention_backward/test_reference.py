@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.ops.attention_backward import AttentionBackwardProblem, reference
-from tilewright.ops.attention_scores import Numbers
+from tilewright.ops.attention_scores import Numbers, numbers_of
 from tilewright.runtime.bindings.attention_backward import samples
 from tilewright.runtime.bindings.attention_backward.stages import NAMES
 
@@ -103,7 +103,7 @@ def test_subnormal_weights_may_be_flushed() -> None:
     operands = dict(zip(NAMES, sample.operands, strict=True))
     given = {name: array for name, array in operands.items() if array is not None}
     given["alibi_slopes"] = np.full(1, 0.25, np.float32)  # the first keys weigh exp(-100)
-    numbers = samples.numbers_of(problem, sample.scalars)
+    numbers = numbers_of(problem, sample.scalars)
     exact = reference.gradients(problem, given, numbers)
     value = exact["dv"][0]
     flushed = {name: np.where(np.abs(each[0]) < 2.0**-126, 0.0, each[0]) for name, each in exact.items()}

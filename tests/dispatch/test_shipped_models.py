@@ -58,6 +58,27 @@ def test_each_is_found_by_its_op_and_target_alone(name: str) -> None:
         ]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_none_is_opened_for_a_device_that_none_knows(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first call would wait for a model that is silent."""
+    card = shipped("gemm-zen4-avx512").card
+    device = dict(card.devices[0]) if known else {**card.devices[0], "flags": "another"}
+    opened: list[str] = []
+    read = model_files.at_hand_for
+
+    def noted(op: str, target: str) -> tuple[models.Model, ...]:
+        opened.append(op)
+        return read(op, target)
+
+    monkeypatch.setattr(learned, "machine", lambda *_: device)
+    monkeypatch.setattr(model_files, "at_hand_for", noted)
+    registry = Registry(card.targets[0])
+    specs = registry.candidates(ops.op("gemm").problem_from_dict(dict(card.probes[0]["problem"])), serving=False)
+    voices = learned.voices(registry.arch, 1, specs)
+    assert bool(voices) == known
+    assert opened == (["gemm"] if known else [])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_fields_of_schedules_are_told_from_other_features_without_the_schedules(name: str) -> None:
     from tilewright.ops.features import kernel_columns
@@ -86,8 +107,9 @@ def test_the_list_of_targets_and_the_digest_are_those_of_the_file(name: str) -> 
     head = json.loads(archive.read("card.json"))
     arrays = {array: model_files._array(archive.read(f"{array}.npy")) for array in model_files.ARRAYS}
     assert head["digest"] == model_files.digest_of(head["card"], arrays)
-    assert model_files._listed_targets()[name] == head["card"]["targets"]
-    assert set(model_files._listed_targets()) == set(NAMES)
+    card = head["card"]
+    assert learned.shipped_index()[name] == {"targets": card["targets"], "devices": card["devices"]}
+    assert set(learned.shipped_index()) == set(NAMES)
 
 
 @pytest.mark.proof

@@ -154,6 +154,9 @@ def attention(
             kv_layout=kv_layout, q_scale=q_scale, kv_scales=kv_scales, scale_block=scale_block, num_splits=num_splits,
             layout=layout, return_lse=return_lse, out=out, out_dtype=out_dtype, copy=copy, target=target,
         )  # fmt: skip
+    if options is not None and (known := calls.known_attributes(options, in_slots)) is not None:
+        every = (*in_slots, *calls.NO_OPERANDS[len(in_slots) :])
+        return _CALLER.run_slow(registry, every, numbers, known, copy, options)
     operands, scalars, attributes = calls.forward(
         q, k, v, causal=causal, window=window, scale=scale, mask=mask, bias=bias, attn_mask=None,
         alibi_slopes=alibi_slopes, softcap=softcap, sink=sink, sink_tokens=sink_tokens, dropout_p=dropout_p, seed=seed,
@@ -162,6 +165,8 @@ def attention(
         kv_layout=kv_layout, q_scale=q_scale, kv_scales=kv_scales, scale_block=scale_block, num_splits=num_splits,
         layout=layout, return_lse=return_lse, out=out, out_dtype=out_dtype,
     )  # fmt: skip
+    if options is not None:
+        calls.remember_attributes(options, in_slots, attributes)
     return _CALLER.run_slow(registry, operands, scalars, attributes, copy, options)
 
 

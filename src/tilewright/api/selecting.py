@@ -37,9 +37,9 @@ class InForce:
 def use_heuristic(heuristic: SelectionRule | None) -> InForce:
     """Let a function choose kernels from now on: of the kernels that serve a problem it answers one, or None.
 
-    It is called with a list of specs and the problem, once for each new problem, and stands before rules, measurements,
-    models and estimates; a lock file stands before it.  `None` ends it.  A registry of your own takes one by itself:
-    `Registry(heuristic=...)`.  `close()`, or the end of a `with` block, puts back what was in force before.
+    It is called with a list of specs and the problem, once for each new problem.  It takes precedence over rules,
+    measurements, models and estimates, and a lock file over it.  `None` ends it.  A registry of your own takes one by
+    itself: `Registry(heuristic=...)`.  `close()`, or the end of a `with` block, puts back what was in force before.
     """
     before = heuristics.current()
     heuristics.use(heuristic)

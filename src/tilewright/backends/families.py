@@ -60,7 +60,7 @@ def _headers_of(kind: type[Any]) -> Path:
 
 
 def _selection() -> Any:
-    """The selection library is compiled by what stands above backends; so it is asked for by name."""
+    """Layers above the backends compile the selection library; so it is requested by name."""
     return import_module("tilewright.native.one_kernel")
 
 

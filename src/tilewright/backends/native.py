@@ -57,7 +57,7 @@ class NativeKernels(Protocol):
     def source(self) -> SelectionSource: ...
 
     def problem(self, problem: Any) -> Sequence[int]:
-        """On the way of every selection: as short as can be."""
+        """Every selection calls it: as short as can be."""
 
     def schedule(self, spec: KernelSpec) -> Described | None:
         """None where the library has no such family."""

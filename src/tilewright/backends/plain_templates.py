@@ -79,7 +79,7 @@ def _write(body: Sequence[Part], names: dict[str, Any], written: list[str]) -> N
 
 
 class _Reader:
-    """Reads a template's parts in turn."""
+    """Reads a template token by token."""
 
     def __init__(self, text: str) -> None:
         if "\r" in text:

@@ -75,7 +75,7 @@ def remove(store: Store, key: str) -> None:
 def stamp(store: Store) -> int:
     """What distinguishes one state of the marks from another; 0 where there are none."""
     try:
-        return os.stat(store.marks).st_mtime_ns  # noqa: PTH116  on the way of selections
+        return os.stat(store.marks).st_mtime_ns  # noqa: PTH116  selections ask this
     except OSError:
         return 0
 

@@ -142,7 +142,7 @@ def _reports(file: IO[bytes]) -> Iterator[tuple[int, int]]:
         place = file.tell()
         line = file.readline()
         if not line.endswith(b"\n"):
-            file.seek(place)  # half a line: the rest is on its way
+            file.seek(place)  # half a line: the rest follows
             return
         index, _, code = line.partition(b" ")
         yield int(index), int(code)

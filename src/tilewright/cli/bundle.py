@@ -51,7 +51,8 @@ Loss = Annotated[
     str, typer.Option("--loss", metavar="SHARE", help="Most time to lose by a kernel that is not the best: 3% or 0.03.")
 ]
 MaxSize = Annotated[
-    str, typer.Option("--max-size", metavar="SIZE", help="Largest file, such as 20MB; more loss is allowed to meet it.")
+    str,
+    typer.Option("--max-size", metavar="SIZE", help="Largest file, such as 20MB; more loss is accepted to fit."),
 ]
 LockFile = Annotated[
     Path | None, typer.Option("--lock", metavar="FILE", help="A lock file that is in force with the bundle.")
@@ -240,7 +241,7 @@ def _list(json: AsJson = False) -> None:
 
 
 def _show(file: File, json: AsJson = False) -> None:
-    """List the contents of a bundle, with the size of every part."""
+    """List the contents of a bundle, with the size of every item."""
     from tilewright.build.bundle_file import BundleFile
     from tilewright.bundle.build import size_text
 

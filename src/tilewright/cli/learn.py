@@ -512,7 +512,7 @@ def _predict_set(
 
 def _device_of(model: Model, target: str) -> dict[str, Any]:
     """The device a model is asked about: this machine's where it knows that one, else its own."""
-    from tilewright.dispatch.model import same_device
+    from tilewright.dispatch.learned import same_device
     from tilewright.dispatch.records import machine
 
     here, known = machine(target), model.card.devices

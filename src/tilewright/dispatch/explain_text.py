@@ -81,7 +81,7 @@ def _winner(explanation: Explanation) -> Candidate | None:
 
 
 def _stage_answer(number: int, stage: Explanation) -> list[str]:
-    """One stage in three lines; its tier stands before the reason."""
+    """One stage in three lines, its tier before the reason."""
     winner = _winner(stage)
     if winner is None:
         return [f"stage {number}   none", f"  why     {stage.decided}"]

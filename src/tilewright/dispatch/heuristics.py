@@ -6,8 +6,8 @@
     tw.Registry(heuristic=short_k_last)   # of one registry
     tw.use_heuristic(short_k_last)        # of all that have none of their own: those behind the public calls
 
-It stands before rules, records, models and estimates, and behind a lock file; where it answers None they decide.  It is
-asked once for a problem under given settings: the answer is kept.
+It takes precedence over rules, records, models and estimates, and a lock file over it; where it answers None they
+decide.  It is asked once for a problem under given settings: the answer is kept.
 """
 
 from __future__ import annotations

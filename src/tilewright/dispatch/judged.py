@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tilewright.arch import Arch
@@ -32,8 +33,12 @@ def by_estimate(spec: KernelSpec, seconds: float, count: int) -> Selection:
         why = library.why_missing() or "see TILEWRIGHT_EVENTS"
         reason = f"first of its pool: no estimate, because the selection library was not built ({why})"
         return Selection(spec, "heuristic", reason, seconds)
-    reason = f"lowest estimate of {count} kernels that serve the problem" if count > 1 else "the only kernel"
-    return Selection(spec, "heuristic", reason, seconds)
+    return Selection(spec, "heuristic", _lowest_of(count), seconds)
+
+
+@lru_cache(maxsize=4096)
+def _lowest_of(count: int) -> str:
+    return f"lowest estimate of {count} kernels that serve the problem" if count > 1 else "the only kernel"
 
 
 class Asking(NamedTuple):
@@ -49,6 +54,30 @@ class Kind(NamedTuple):
 
     asking: Asking
     alone: bool  # their op has one kernel for them
+
+
+class Kinds:
+    """Those of one registry, by state and signature."""
+
+    __slots__ = ("_equal", "by_id")
+
+    def __init__(self) -> None:
+        # A signature is long to hash, and problems of new sizes share one object: the same by the identity of both,
+        # which the entries keep.
+        self.by_id: dict[tuple[int, int], tuple[State, Any, Kind]] = {}
+        self._equal: dict[tuple[State, Any], Kind] = {}
+
+    def equal(self, state: State, signature: Any) -> Kind | None:
+        known = self._equal.get((state, signature))
+        return None if known is None else self.keep(state, signature, known)
+
+    def keep(self, state: State, signature: Any, kind: Kind) -> Kind:
+        if len(self.by_id) >= MOST_JUDGES:
+            self.by_id.clear()
+            self._equal.clear()
+        self._equal[state, signature] = kind
+        self.by_id[id(state), id(signature)] = state, signature, kind
+        return kind
 
 
 class Judges:

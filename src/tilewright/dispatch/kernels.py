@@ -46,8 +46,10 @@ class _Loading:
 _lock = threading.Lock()
 _kernels: dict[_Key, _Loading] = {}
 _adopted: dict[str, Kernel] = {}  # by digest: from libraries a person built; asked before the store
-# The settings last seen and the kernels that were taken under them, by digest; read and replaced as one.
-_taken: tuple[settings.Settings | None, dict[str, Kernel]] = (None, {})
+MOST_TAKEN = 4096
+# The settings last seen and the kernels that were taken under them, by the identity of their specs, which the entries
+# keep; read and replaced as one.
+_taken: tuple[settings.Settings | None, dict[int, tuple[KernelSpec, Kernel]]] = (None, {})
 
 
 def _key(spec: KernelSpec) -> _Key:
@@ -69,13 +71,14 @@ def kernel(spec: KernelSpec) -> Kernel:
     """The loaded kernel of a spec, built now if the store does not have it."""
     global _taken
     now, (seen, taken) = settings.current(), _taken
-    loaded = taken.get(spec.digest) if seen is now else None
-    if loaded is None:
-        loaded = _kernel(spec)
-        if seen is not now:
-            taken = {}
-            _taken = (now, taken)
-        taken[spec.digest] = loaded
+    known = taken.get(id(spec)) if seen is now else None
+    if known is not None:
+        return known[1]
+    loaded = _kernel(spec)
+    if seen is not now or len(taken) >= MOST_TAKEN:
+        taken = {}
+        _taken = (now, taken)
+    taken[id(spec)] = spec, loaded
     return loaded
 
 

@@ -5,6 +5,7 @@ Where no model is at hand that is one question to the file system: nothing is im
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright import settings
+from tilewright import packaged, settings
 from tilewright.build import bundled
 from tilewright.dispatch.records import machine, threads_of
 from tilewright.dispatch.selection import Chosen, Selection
@@ -27,6 +28,28 @@ FOLDER = "models"  # of the cache folder, and of this package
 Served = Sequence[tuple["KernelSpec", float]]  # kernels that serve a problem, with their estimates
 
 
+def same_device(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
+    """Whether a device is the one of a card: in the words that the card has."""
+    return bool(known) and all(device.get(name) == value for name, value in known.items())
+
+
+@lru_cache(maxsize=1)
+def shipped_index() -> dict[str, dict[str, Any]]:
+    """Targets and devices of the models that ship, in a list beside them: none is opened that has nothing to say."""
+    index: dict[str, dict[str, Any]] = json.loads(packaged.read_bytes("tilewright.dispatch", f"{FOLDER}/index.json"))
+    return index
+
+
+def _ships_one(op: str, target: str, device: Mapping[str, Any]) -> bool:
+    """Whether a model comes with the package that knows an op on a target and was trained on such a device."""
+    return any(
+        name.startswith(f"{op}-")
+        and target in card["targets"]
+        and any(same_device(known, device) for known in card["devices"])
+        for name, card in shipped_index().items()
+    )
+
+
 @lru_cache(maxsize=32)
 def _ships_some(of_op: str = "") -> bool:
     """Whether models come with the package, or any of an op: with its name the names of those begin."""
@@ -38,7 +61,7 @@ def stamp(cache: Path) -> Any:
     """What distinguishes one state of a user's models from another; None where there is no folder of them."""
     place = f"{cache}{os.sep}{FOLDER}"
     try:
-        status = os.stat(place)  # noqa: PTH116  this is on the way of selections
+        status = os.stat(place)  # noqa: PTH116  selections ask this
         with os.scandir(place) as entries:  # a file that is written over leaves its folder as it was
             files = sorted((entry.name, *written_when(entry)) for entry in entries)
     except OSError:
@@ -86,7 +109,8 @@ def voices(arch: Arch, threads: int, specs: Sequence[KernelSpec]) -> Any:
     """The models that have something to say of these kernels, whatever the problem; often none."""
     place = settings.current().cache_dir
     seen = stamp(place), bundled.generation
-    models, device = _at_hand(place, seen, specs[0].op, arch.name), machine(arch.name)
+    device = machine(arch.name)
+    models = _at_hand(place, seen, specs[0].op, arch.name, tuple(device.items()))
     units = units_of(arch, threads)
     key = (id(specs), units, arch.name)
     known = _voices.get(key)
@@ -117,9 +141,13 @@ def judged(arch: Arch, problem: Any, threads: int, known: Any, estimates: Any, s
 
 
 @lru_cache(maxsize=64)
-def _at_hand(place: Path, _stamp: Any, op: str, target: str) -> tuple[Any, ...]:
-    """The models for an op on a target, of a state of the folder of a user's own."""
-    if _stamp[0] is None and not bundled.in_force() and not _ships_some(f"{op}-"):
+def _at_hand(place: Path, _stamp: Any, op: str, target: str, device: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
+    """The models for an op on a target, of a state of the folder of a user's own.
+
+    None is opened where all would be silent, as those that ship are on another device.
+    """
+    ships = _ships_some(f"{op}-") and _ships_one(op, target, dict(device))
+    if _stamp[0] is None and not bundled.in_force() and not ships:
         return ()
     from tilewright.dispatch import model_files
 
@@ -173,7 +201,7 @@ def predicted(served: Served, verdict: Verdict | None) -> dict[str, float]:
 
 
 def remarks(op: str, target: str) -> tuple[str, ...]:
-    """What is odd about the models of a user's own: damaged files, and those that stand before one that ships."""
+    """What is odd about a user's own models: damaged files, and those that take precedence over one that ships."""
     if not asked() or stamp(settings.current().cache_dir) is None:
         return ()
     from tilewright.dispatch import model_files

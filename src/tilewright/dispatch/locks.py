@@ -165,7 +165,7 @@ def stamp(path: str) -> tuple[int, int] | None:
     if not path:
         return None
     try:
-        status = os.stat(path)  # noqa: PTH116  this is on the way of every selection
+        status = os.stat(path)  # noqa: PTH116  every selection asks this
     except OSError:
         return None
     return status.st_mtime_ns, status.st_size

@@ -33,7 +33,7 @@ def changed() -> None:
 def entries(folder: str) -> tuple[int, int, int] | None:
     """What distinguishes two lists of a folder's entries; None where nothing does: it is not there, or is new."""
     try:
-        status = os.stat(folder)  # noqa: PTH116  this is on the way of selections
+        status = os.stat(folder)  # noqa: PTH116  selections ask this
     except OSError:
         return None
     changed_ns = status.st_mtime_ns
@@ -47,7 +47,7 @@ def stamp(path: str) -> tuple[Any, ...] | None:
 
 
 def _written(file: str) -> tuple[int, int, int] | None:
-    """Of a file that may not be there; this is on the way of selections, and an exception takes longer."""
+    """Of a file that may not be there; selections ask this, and an exception takes longer."""
     if not os.access(file, os.F_OK):
         return None
     try:
@@ -58,5 +58,5 @@ def _written(file: str) -> tuple[int, int, int] | None:
 
 
 def none_of(*files: str) -> bool:
-    """Whether a folder lacks these entries; a link to nothing is one, for what it leads to may come."""
+    """Whether a folder lacks these entries; a link to nothing is one, for its target may appear."""
     return not any(map(os.path.lexists, files))

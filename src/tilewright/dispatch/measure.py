@@ -1,8 +1,8 @@
 """Timing kernels against each other on a problem: right first, then fast.
 
 Every candidate is checked against the float64 reference on fresh random data with a poisoned output
-before it is timed, and the fastest once more afterwards.  Candidates take turns in each round, so that
-a drift of the machine meets all of them alike; the median of the rounds counts.
+before it is timed, and the fastest once more afterwards.  Candidates alternate in each round, so that
+a drift of the machine affects all of them alike; the median of the rounds counts.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from tilewright.arch import arch as arch_by_name
 from tilewright.arch.host import speaking_of
 from tilewright.backends.base import backend
 from tilewright.dataclass import dataclass
+from tilewright.dispatch.learned import same_device
 from tilewright.errors import TilewrightError
 from tilewright.native.features import Features, features
 from tilewright.ops.base import KernelSpec
@@ -356,11 +357,6 @@ def ahead(trust: float, estimates: Array) -> Array:
 
 def device_words(device: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in device.items())
-
-
-def same_device(known: Mapping[str, Any], device: Mapping[str, Any]) -> bool:
-    """Whether a device is the one of a card: in the words that the card has."""
-    return bool(known) and all(device.get(name) == value for name, value in known.items())
 
 
 def ask(

@@ -25,7 +25,7 @@ from tilewright.build.bundled import Bundle
 from tilewright.dataclass import NamedTuple
 from tilewright.digests import sha256
 from tilewright.dispatch import looks
-from tilewright.dispatch.learned import written_when
+from tilewright.dispatch.learned import shipped_index, written_when
 from tilewright.dispatch.model import MOST, Array, Card, Model, checked_number
 from tilewright.dispatch.model_archive import Archive
 from tilewright.errors import ModelError, TilewrightError
@@ -272,19 +272,12 @@ def _shipped_of(op: str, target: str) -> list[Model]:
     return [shipped(name) for name in mine if target in _shipped_targets(name)]
 
 
-@lru_cache(maxsize=1)
-def _listed_targets() -> dict[str, list[str]]:
-    """Those of the models that ship, as a list beside them has them: no model is opened that is not asked."""
-    listed: dict[str, list[str]] = json.loads(packaged.read_bytes("tilewright.dispatch", "models/targets.json"))
-    return listed
-
-
 @lru_cache(maxsize=32)
 def _shipped_targets(name: str) -> tuple[str, ...]:
     """By the list, or else the card alone, which is a small part of the file."""
-    listed = _listed_targets().get(name)
+    listed = shipped_index().get(name)
     if listed is not None:
-        return tuple(listed)
+        return tuple(listed["targets"])
     card = Archive(_shipped_bytes(f"{name}{ENDING}")).read("card.json")
     return tuple(json.loads(card)["card"]["targets"])
 

@@ -196,7 +196,7 @@ class Records:
         """Look at the store again if it changed; no question to the file system where its folder's entries did not."""
         if self.none_at(entries):
             return
-        if os.access(self._legacy_name, os.F_OK):  # this is on the way of selections, and makes no exception
+        if os.access(self._legacy_name, os.F_OK):  # every selection asks this, and it makes no exception
             self._take_over()
             entries = None
         now = looks.stamp(self._name)

@@ -6,7 +6,7 @@ Dispatch is total: every legal problem gets a kernel.  The tiers, best first:
     measured   a record of this problem on this machine names the kernel
     model      a learned model that knows the device, the kernels and such problems predicts it the fastest
     heuristic  the backend's estimate orders the kernels that serve the problem; or a function of the user
-               (`dispatch.heuristics`) or a rule of the op that the user named, which then stand before the two above
+               (`dispatch.heuristics`) or a rule of the op that the user named, which then precede the two above
     padded     operands are copied into zero-padded, aligned buffers: what is missing is edge code or alignment
     fallback   the kernel that serves everything of the signature; also where the op has no other on the target
 
@@ -31,7 +31,7 @@ from tilewright.dispatch import bundle_parts, heuristics, inputs, learned, missi
 from tilewright.dispatch import kernels as loaded
 from tilewright.dispatch import records as measured
 from tilewright.dispatch.inputs import op_of, setting_words, thread_number
-from tilewright.dispatch.judged import MOST_JUDGES, Judges, Kind
+from tilewright.dispatch.judged import Judges, Kind, Kinds
 from tilewright.dispatch.records import records
 from tilewright.dispatch.rejected import AnotherChoice, Rejected
 from tilewright.dispatch.selection import Explanation, Known, Selection, StagedSelection
@@ -78,7 +78,7 @@ class Registry:
         self._selections: LruCache[Any, Selection] = LruCache(lambda: MOST_REMEMBERED)
         self._judges = Judges(self._backend)
         self._rejected = Rejected()
-        self._kinds: dict[Any, Kind] = {}  # by state and signature
+        self._kinds = Kinds()
         self._legal: Any = None  # the problem that last broke no rule: a selection asks more than once
         self._states = States(self._forget)
         self._heuristic = heuristics.checked(heuristic)
@@ -196,7 +196,7 @@ class Registry:
 
     def _forget(self) -> None:
         self._selections = LruCache(lambda: MOST_REMEMBERED)
-        self._kinds = {}
+        self._kinds = Kinds()
         self._plans = LruCache(lambda: MOST_SETTINGS)
         self._active = (None, -1, Plans())
         fast_path.forget()
@@ -302,14 +302,13 @@ class Registry:
                 self._demand_legal_problem(op, problem)
             self._legal = problem
         signature, kinds = op.signature_of(problem), self._kinds
-        kind = kinds.get((state, signature)) if where is None else None
+        known = kinds.by_id.get((id(state), id(signature))) if where is None else None
+        kind = known[2] if known is not None else kinds.equal(state, signature) if where is None else None
         if kind is None:
             decided = self._kind(op, problem, signature, state, where)
             if isinstance(decided, Selection):
                 return decided
-            if len(kinds) >= MOST_JUDGES:
-                kinds.clear()
-            kind = kinds[state, signature] = decided
+            kind = kinds.keep(state, signature, decided)
         best = self._judges.chosen(kind.asking, op, problem, self.arch, state.threads)
         if best is None:
             candidates = self._candidates(op, signature)[0]
@@ -443,7 +442,7 @@ class Registry:
             chosen = self.select_stage(problem, threads=count, strict=strict, where=where)
             decided = f"{chosen.tier}: {chosen.reason}"
         except NoKernelError as error:
-            # Which problem it is stands above; a lock file's refusal is shown whole.
+            # The problem is shown above; a lock file's refusal is shown whole.
             text = error.message.partition(":")[2].strip() if error.rule == "no-kernel" else error.message
             decided = f"refused: {text.splitlines()[0]}"
         record = records().lookup(op.name, op.measured_as(problem), self.arch.name, count) if now.measure else None
@@ -539,7 +538,7 @@ class Registry:
         if spec is not None and all(selection.spec != spec for selection in chosen):
             raise refused.other_signature(spec, [op.signature_of(stage.problem) for stage in request.stages])
         for selection in chosen:
-            demand_fits(selection.spec.arch, request.place)  # before anything is built for a machine that is elsewhere
+            demand_fits(selection.spec.arch, request.place, now)  # before anything is built for another machine
         if list(map(id, stages)) != list(map(id, request.stages)):  # some are in copies
             request = replace(request, stages=tuple(stages))
         kernels = self._rejected.load(chosen, final=spec is not None or state.strict)

@@ -31,9 +31,10 @@ class Rejected:
 
     def load(self, chosen: Sequence[Selection], final: bool) -> list[Kernel]:
         """The kernels of a plan's stages; AnotherChoice where one is refused, unless the choice is final."""
-        specs = [selection.spec for selection in chosen]
         try:
-            return [kernels.kernel(specs[0])] if len(specs) == 1 else kernels.together(specs)
+            if len(chosen) == 1:
+                return [kernels.kernel(chosen[0].spec)]
+            return kernels.together([selection.spec for selection in chosen])
         except InspectionError as error:
             refused = next((selection for selection in chosen if selection.spec.digest == error.digest), None)
             if final or refused is None or refused.tier in ("locked", "fallback"):

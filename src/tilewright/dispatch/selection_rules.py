@@ -1,7 +1,7 @@
 """Rules of an op that choose by sizes alone, where the setting `rule` asks for one.
 
-They stand before records, models and estimates: who asks for a rule wants the kernels it chooses.  An op without a rule
-of that name, and a problem for which the rule has none, is chosen for as ever.
+They take precedence over records, models and estimates: who asks for a rule wants the kernels it chooses.  An op
+without a rule of that name, and a problem for which the rule has none, is chosen for as ever.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _REGISTER = re.compile(r"\b(?:([vas])(?:(\d+)|\[(\d+):(\d+)\])|(vcc)(?:_(lo|hi))
 _BASE = {"v": 0, "a": ACCUMULATION, "s": SCALAR}
 _BRANCHES = ("s_branch", "s_cbranch_", "s_endpgm", "s_setpc_", "s_swappc_", "s_call_")
 _UNFOLLOWED = ("s_setpc_", "s_swappc_", "s_call_")
-# What copies whole tiles looks like, on its way from memory and on its way into LDS.
+# What copies whole tiles looks like, from memory and into LDS.
 _WIDE = re.compile(
     r"^(?:global|buffer|flat)_load_(?:lds_)?(?:dwordx[34]|b96|b128)$|^ds_(?:write|store)_b(?:64|96|128)$"
 )
@@ -182,8 +182,8 @@ _Score = tuple[float, int, int]
 
 
 def hot_path(graph: Sequence[Block], loop: Loop, weight: Callable[[Instruction], float]) -> list[Instruction]:
-    """One turn of a loop as whole tiles take it: the way with the most weight, then the most wide copies, then the
-    fewest instructions.  Edge code, which loads element by element in loops of its own, is on none of these ways."""
+    """One iteration of a loop for whole tiles: the path of the most weight, then the most wide copies, then the
+    fewest instructions.  Edge code, which loads element by element in loops of its own, is on none of these paths."""
 
     def follows(node: int) -> Sequence[int]:
         return [at for at in graph[node].next if at in loop.body and at != loop.header]

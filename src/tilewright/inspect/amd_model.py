@@ -1,9 +1,8 @@
 """A model of a kernel's main loop, from its own code: clocks of each unit, what bounds it, how busy matrix units are.
 
-It is a model, not a measurement: no AMD GPU was at hand.  What it knows are the instructions of one turn of the loop,
-the rates of `amd_rates`, and how many waves a SIMD holds.  Waves of a SIMD overlap perfectly; one wave issues in order
-and stands where a wait makes it stand.  It does not know bank conflicts, misses of caches, or waves that arrive late at
-a barrier.
+It is a model, not a measurement: no AMD GPU was at hand.  What it knows are the instructions of one iteration of the
+loop, the rates of `amd_rates`, and how many waves a SIMD holds.  Waves of a SIMD overlap perfectly; one wave issues in
+order and stalls at waits.  It does not know bank conflicts, misses of caches, or waves that arrive late at a barrier.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _TURNS = 4  # of one wave until its turns take equally long
 
 @dataclass(frozen=True, slots=True)
 class CodeModel:
-    """One turn of a kernel's main loop.  `clocks` are those a wave takes of a SIMD's share of each unit."""
+    """One iteration of a kernel's main loop.  `clocks` are those a wave takes of a SIMD's share of each unit."""
 
     kernel: str  # the symbol
     address: int
@@ -42,7 +41,7 @@ class CodeModel:
     loaded_bytes: int  # of one wave, from memory
     clocks: Mapping[str, float]  # matrix, vector, scalar, lds, memory; one_wave: of a wave that is alone
     waves: int  # on a SIMD
-    turn: float  # clocks of a SIMD for the turn of one wave
+    turn: float  # clocks of a SIMD for one iteration of one wave
     bound: str  # the unit that takes longest; "latency" where waves wait instead
     matrix_issue: float  # share of the time in which matrix units are busy
     model: str = WORDS
@@ -53,7 +52,8 @@ class CodeModel:
     def __str__(self) -> str:
         units = ", ".join(f"{name} {count:.0f}" for name, count in self.clocks.items() if count)
         return (
-            f"matrix issue {self.matrix_issue:.2f}, bound by {self.bound}; clocks a turn of the main loop: {units}; "
+            f"matrix issue {self.matrix_issue:.2f}, bound by {self.bound}; "
+            f"clocks per iteration of the main loop: {units}; "
             f"{counted(self.waves, 'wave')} a SIMD ({self.model})"
         )
 
@@ -113,7 +113,7 @@ def code_model(symbol: str, code: Sequence[Instruction], arch: Arch, waves: int)
 
 
 def _unit_clocks(path: Sequence[Instruction], arch: Arch, rates: costs.UnitRates) -> dict[str, float]:
-    """Clocks of each unit if nothing ever waited.  SIMDs share LDS and the way to memory in equal parts."""
+    """Clocks of each unit if nothing ever waited.  SIMDs share LDS and memory bandwidth equally."""
     clocks = dict.fromkeys(("matrix", "vector", "scalar", "lds", "memory"), 0.0)
     for instruction in path:
         name = instruction.mnemonic
@@ -202,7 +202,7 @@ def waits(instruction: Instruction) -> Iterator[tuple[str, int]]:
 
 
 def _one_wave(path: Sequence[Instruction], arch: Arch, rates: costs.UnitRates) -> float:
-    """Clocks of a turn of a wave that is alone, once its turns take equally long."""
+    """Clocks of an iteration of a single wave, once its iterations take equally long."""
     wave = _Wave(arch, rates)
     ends = []
     for _ in range(_TURNS):

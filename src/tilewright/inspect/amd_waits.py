@@ -80,10 +80,10 @@ class _Load:
 
 @dataclass(slots=True)
 class _State:
-    """Registers with loads on their way, and with matrix instructions that have not written yet."""
+    """Registers with loads in flight, and with matrix instructions that have not written yet."""
 
     loads: dict[int, tuple[_Load, ...]] = field(default_factory=dict)
-    scalar: bool = False  # a scalar load is on its way, so that a count above 0 says nothing of what it shares
+    scalar: bool = False  # a scalar load is in flight, so that a count above 0 says nothing of what it shares
     writes: dict[int, MatrixWrite] = field(default_factory=dict)
 
     def copy(self) -> _State:
@@ -206,7 +206,7 @@ class _Walk:
         target: tuple[int, ...],
         counters: tuple[str, ...],
     ) -> None:
-        """A register with a load on its way may be touched only by a load that comes back after it."""
+        """A register with a load in flight may be touched only by a load that returns after it."""
         for register in used:
             for load in state.loads.get(register, ()):
                 if register in target and load.counter in counters and not load.unordered:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dispatch.model import Model, Query, ahead, same_device
+from tilewright.dispatch.learned import same_device
+from tilewright.dispatch.model import Model, Query, ahead
 from tilewright.learn.data import Array, Data, matrix, near
 
 NOWHERE = 1 << 30

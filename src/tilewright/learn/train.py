@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.dispatch.model import Card, Model, ahead, rough, same_device
+from tilewright.dispatch.learned import same_device
+from tilewright.dispatch.model import Card, Model, ahead, rough
 from tilewright.errors import RequestError
 from tilewright.learn.data import LEAST_PROBLEMS, Array, Data, Group, demand_enough, matrix, near, rough_of
 from tilewright.learn.evaluate import Score, by_estimate, choices, score

@@ -150,25 +150,9 @@ class Judge:
         """What `packed` packs of a problem."""
         return self._kernels.problem
 
-    def ask(self, problem: Any, threads: int) -> Answer:
-        """Which kernels serve a problem, and what they are estimated to take."""
-        answer = self._answer(problem, threads, estimates_only=False)
-        if self.mixed:
-            self._complete(answer, problem, threads)
-        return answer
-
-    def estimates(self, problem: Any, threads: int, among: Array) -> Array:
-        """The estimates of some kernels, whether they serve the problem or not; those of others are infinite."""
-        answer = self._answer(problem, threads, estimates_only=True)
-        seconds = answer.seconds
-        seconds[~among] = math.inf
-        if self.mixed:
-            for at in (among & (answer.rules < 0)).nonzero()[0].tolist():
-                seconds[at] = self._estimate(self.specs[at], problem, threads)
-        return seconds
-
-    def _answer(self, problem: Any, threads: int, *, estimates_only: bool) -> Answer:
-        """What the library says."""
+    def ask(self, problem: Any, threads: int, *, estimates_only: bool = False) -> Answer:
+        """Which kernels serve a problem, and what they are estimated to take; or the second alone, of those that the
+        library knows."""
         desk = self._desks.mine
         if desk is None:
             desk = self._desks.mine = _Desk(self)
@@ -179,7 +163,19 @@ class Judge:
         self._ask(desk.place)
         answer = desk.answer
         answer.served, answer.best = _ANSWER_NUMBERS.unpack_from(question, _ANSWER_AT)
+        if self.mixed and not estimates_only:
+            self._complete(answer, problem, threads)
         return answer
+
+    def estimates(self, problem: Any, threads: int, among: Array) -> Array:
+        """The estimates of some kernels, whether they serve the problem or not; those of others are infinite."""
+        answer = self.ask(problem, threads, estimates_only=True)
+        seconds = answer.seconds
+        seconds[~among] = math.inf
+        if self.mixed:
+            for at in (among & (answer.rules < 0)).nonzero()[0].tolist():
+                seconds[at] = self._estimate(self.specs[at], problem, threads)
+        return seconds
 
     def _estimate(self, spec: KernelSpec, problem: Any, threads: int) -> float:
         seconds = self._backend.estimate(spec, problem, threads)

@@ -65,6 +65,16 @@ def dropout_threshold(chance: float) -> int:
     return min(65535, int(chance * 65536.0 + 0.5))
 
 
+def numbers_of(problem: Any, scalars: tuple[float, ...]) -> Numbers:
+    """The numbers of a call as the reference takes them."""
+    scale, softcap, dropout, *halves = scalars
+    low, high, offset_low, offset_high = (int(half) for half in halves)
+    return Numbers(
+        scale, softcap if problem.softcap else 0.0, dropout if problem.dropout else 0.0, low | high << 32,
+        offset_low | offset_high << 32,
+    )  # fmt: skip
+
+
 def kept(numbers: Numbers, sequence_head: int, rows: Array, keys: int) -> Array:
     """Which entries of some rows dropout keeps, times what they are multiplied by."""
     columns = np.arange(keys, dtype=np.uint64)[None, :]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from tilewright.errors import ProblemError
@@ -30,6 +30,22 @@ class AttentionSchedule(Schedule, Protocol):
 def head_class(size: int) -> int:
     """The heads of the kernels that hold heads of a size; the size itself where none does."""
     return next((known for known in HEADS if known >= size), size)
+
+
+def settle_window(problem: Any) -> None:
+    """In `__post_init__` of a problem: what a window without a bound leaves unread has its default."""
+    if problem.window_left < 0:
+        if problem.sink_tokens > 0:
+            object.__setattr__(problem, "sink_tokens", 0)
+        if problem.window_right < 0:
+            object.__setattr__(problem, "align", "top_left")
+
+
+def fill_strides(problem: Any, operands: Sequence[str]) -> None:
+    """Likewise: operands without strides are dense."""
+    for name in operands:
+        if not getattr(problem, f"{name}_strides"):
+            object.__setattr__(problem, f"{name}_strides", problem.dense_strides(name))
 
 
 def seen_pairs(rows: int, keys: int, align: str, left: int, right: int, sinks: int) -> int:

@@ -138,7 +138,7 @@ def engine(op: Any) -> Engine:
     """What an op brings; the plain answers where it brings nothing."""
     if op.name not in plugins.names(GROUP):
         return Plain(op.name, ())
-    part: Engine = plugins.load(GROUP, op.name, "the engine part of an op", Engine)
+    part: Engine = plugins.load(GROUP, op.name, "the engine of an op", Engine)
     return part
 
 

@@ -5,7 +5,7 @@ ship are listed by the kernels of their op on their backend (`backends.families.
 
     tilewright.families.<backend>.<op>    NAME = an object of `backends.families.KernelFamily`
 
-which from then on stands beside them: pools propose it, legality and selection ask it, every command knows it.
+which is then one of them: pools propose it, legality and selection ask it, every command knows it.
 Here is the half that legality and pools ask.
 """
 
@@ -81,7 +81,7 @@ def demand_schedules(family: Any) -> None:
 
 
 def demand_own_pipelines(family: Any, others: Iterable[Any], where: str) -> None:
-    """Specs are read back by their pipeline's name, so families that stand beside each other share none."""
+    """Specs are read back by their pipeline's name, so families of one op and backend share none."""
     taken = {name: other for other in others for kind in other.schedules for name in kind.pipelines}
     for kind in family.schedules:
         for name in kind.pipelines:
@@ -184,7 +184,7 @@ class FamilySpace:
 
     def legal_schedules(self, signature: Any, arch: Arch) -> Callable[[Any], bool]:
         """What says whether the numbers of a schedule are some, and `RULES` have nothing to say of it; a family may
-        have a quicker way to know both (`legal_schedules`)."""
+        know both more quickly (`legal_schedules`)."""
         if not self._has_kernels(signature, arch):
             return lambda schedule: False
         tests: dict[type[Any], Callable[[Any], bool]] = {}  # by the dataclass, as they are first asked for

@@ -28,7 +28,7 @@ def close(sizes: Sequence[int], other: Sequence[int]) -> bool:
 def drawn_in_turn(
     seed: int, count: int, kinds: Sequence[str], draw_one: Callable[[random.Random, str], Values]
 ) -> Iterator[Values]:
-    """Problems drawn by a seed, the kinds in turn."""
+    """Problems drawn by a seed; the kinds alternate."""
     import random  # who only selects does without it
 
     draw = random.Random(seed)

@@ -171,7 +171,7 @@ class Comparison:
     """Results of an output type beside float64 values and their bounds, both broadcast to the shape of a result.
 
     NaN and infinity must be in the same places, the rest within its bound.  `size` is the size of what was summed:
-    sums that may leave fp32 on the way promise nothing.
+    sums that may overflow fp32 in between promise nothing.
     """
 
     def __init__(self, value: Array, bound: Array, dtype: str, size: Array | None = None) -> None:

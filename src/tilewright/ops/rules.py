@@ -95,6 +95,25 @@ class OnceASignature:
         return answer
 
 
+class BySignature:
+    """Answers about signatures on archs.  Problems of new sizes have one object a signature, which is found by its
+    identity: a signature is long to hash."""
+
+    MOST = 4096
+
+    def __init__(self, ask: Callable[[Any, str], Any]) -> None:
+        self._ask = ask
+        self._known: dict[tuple[int, str], tuple[Any, Any]] = {}  # with the signatures, so that no other has their ids
+
+    def __call__(self, signature: Any, arch: str) -> Any:
+        known = self._known.get((id(signature), arch))
+        if known is None:
+            if len(self._known) >= self.MOST:
+                self._known.clear()
+            known = self._known[id(signature), arch] = signature, self._ask(signature, arch)
+        return known[1]
+
+
 class LegalByKey:
     """Whether schedules of a signature are legal, asked once of all that have the same key.
 
@@ -188,7 +207,7 @@ class Legality:
     problem_violations: Callable[[Any], list[Violation]]
     signature: type[Any]  # the dataclass of its signatures
     of_signature: Sequence[Rule] = ()  # those of `common` that read nothing of the schedule: asked once a signature
-    # The problem that last broke no rule, and its arch: on its way to a kernel one is asked about more than once.
+    # The problem that last broke no rule, and its arch: a call asks about one more than once.
     _legal: list[tuple[Any, str]] = dataclasses.field(
         default_factory=lambda: [(None, "")], init=False, compare=False, repr=False
     )
@@ -307,7 +326,7 @@ class Legality:
             family = self.families.get(facts.family)
             return (self._no_family(facts),) if family is None else tuple(family.signature_rules(signature, facts))
 
-        return checked
+        return BySignature(checked)
 
     def _no_family(self, arch: Arch) -> Violation:
         remedy = f"use an arch of {', '.join(self.families)}"

@@ -43,6 +43,9 @@ class Spaces(Mapping[str, Any]):
             self._loaded[family] = known
         return known
 
+    def get(self, family: str, default: Any = None) -> Any:
+        return self._loaded.get(family) or super().get(family, default)
+
     def __iter__(self) -> Iterator[str]:
         return (family for family, backend in _backends().items() if self._op in plugins.names(kernels_group(backend)))
 

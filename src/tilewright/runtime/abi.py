@@ -19,7 +19,7 @@ STATUS_NAMES = {
     6: "TW_DATA",
 }
 
-DATA = 6  # of a launch; the offset of a pointer of the arguments stands above bit 8
+DATA = 6  # of a launch; the bits from 8 on are the offset of a pointer of the arguments
 
 CHECK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)
 WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)

@@ -191,10 +191,10 @@ def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
             value="MaskedArray",
             remedy=f"give {what}.filled(0), or {what}.data to ignore the mask",
         )
-    name = dtype_name(what, array.dtype)
-    size = array.dtype.itemsize
-    strides = []
-    for length, stride in zip(array.shape, array.strides, strict=True):
+    kind = array.dtype
+    name, size = _names.get(kind) or dtype_name(what, kind), kind.itemsize
+    shape, strides = array.shape, []
+    for length, stride in zip(shape, array.strides, strict=True):
         if stride % size and length > 1:
             raise copy_needed(
                 what,
@@ -203,7 +203,7 @@ def _numpy_view(what: str, array: np.ndarray[Any, Any]) -> View:
                 value=array.strides,
             )
         strides.append(stride // size)
-    return View(what, address_of(array), array.shape, tuple(strides), name, array.flags.writeable, array)
+    return View(what, address_of(array), shape, tuple(strides), name, array.flags.writeable, array)
 
 
 def _seen(what: str, array: Any, kind: str) -> View:
@@ -238,7 +238,7 @@ def _seen(what: str, array: Any, kind: str) -> View:
 def view(what: str, array: Any, kind: str = HOST_KIND) -> View:
     """Any supported array as a view for kernels of a kind of device; alignment is checked, contents are not
     touched.  Strides of 0, which some arrays without elements have, become those of a dense one."""
-    seen = _seen(what, array, kind)
+    seen = _numpy_view(what, array) if type(array) is np.ndarray and kind == HOST_KIND else _seen(what, array, kind)
     if 0 in seen.shape:
         return replace(seen, strides=lines.dense_strides(seen.shape)) if 0 in seen.strides else seen
     if seen.address % seen.itemsize:

@@ -46,7 +46,7 @@ from tilewright.runtime.requests import (
     StageRequest,
 )
 
-NEVER = "never"  # compared by identity on the way that must be short: what is equal to it may be no text at all
+NEVER = "never"  # compared by identity on the fast path: what is equal to it may be no text at all
 COPIES = (NEVER, "allow")
 _GRAIN = 16  # what addresses on a device are multiples of where checks are shown plain ones
 
@@ -124,7 +124,7 @@ untracked.made_of(Plan, Planned, PlanStage, Pointer, Request, Result, Scalar, Sp
 class Caller:
     """Calls of one op.  `fast(calls, options, *scalars, *operands)` is C's, once there is a plan."""
 
-    __slots__ = ("_cast", "_form", "_fronts", "_no_spans", "_optional", "_written", "binding", "fast")
+    __slots__ = ("_cast", "_form", "_fronts", "_no_spans", "_optional", "_twins", "_written", "binding", "fast")
 
     def __init__(self, op: Binding) -> None:
         self.binding = op
@@ -132,6 +132,8 @@ class Caller:
         self._written = tuple((index, slot) for index, slot in enumerate(op.slots) if slot.written)
         self._optional = tuple(slot.optional for slot in op.slots)
         self._cast = [slot.cast for slot in op.slots]
+        names = [slot.name for slot in op.slots]
+        self._twins = tuple(names.index(slot.twin) if slot.twin in names else -1 for slot in op.slots)
         self._no_spans = [NO_SPAN] * len(op.slots)
         self._form: fast_path.Form | None = None
         self.fast: Callable[..., Any] = _nothing
@@ -300,7 +302,8 @@ class Caller:
             return known, True
         self._demand_writeable(views)
         request = self.binding.request(views, attributes, planner.target)
-        untracked.made_of(*(type(stage.problem) for stage in request.stages))
+        for stage in request.stages:
+            untracked.made_of(type(stage.problem))
         plan, counter = planner.plan(self._placed(request, views)), None
         if settings.current().record:
             from tilewright.runtime import recording
@@ -318,7 +321,10 @@ class Caller:
         place, spans = HOST, list(self._no_spans)
         for index, operand in enumerate(views):
             if operand is not None:
-                spans[index] = _span(operand, self._twin(index, views))
+                twin = self._twins[index]
+                if twin >= 0 and not _alike(operand, views[twin]):
+                    twin = -1  # it has another shape
+                spans[index] = _span(operand, twin)
                 place = place if operand.place is HOST else operand.place
         if place is not HOST:
             slots = self.binding.slots
@@ -326,15 +332,6 @@ class Caller:
                 [(slot.name, view.place) for slot, view in zip(slots, views, strict=True) if view is not None]
             )
         return request.placed(place, tuple(spans))
-
-    def _twin(self, index: int, views: Views) -> int:
-        """The slot that an operand may be the very memory of; -1 where there is none, or it has another shape."""
-        name = self.binding.slots[index].twin
-        if not name:
-            return -1
-        twin = next((at for at, slot in enumerate(self.binding.slots) if slot.name == name), -1)
-        view = views[index]
-        return twin if twin >= 0 and isinstance(view, View) and _alike(view, views[twin]) else -1
 
     def _demand_writeable(self, views: Views) -> None:
         for index, slot in self._written:
@@ -449,7 +446,10 @@ def _nothing(*_arguments: Any) -> None:
 
 def _example(operands: Operands) -> Any:
     """The operand whose library results come from: the first."""
-    return next((operand for operand in operands if operand is not None), None)
+    for operand in operands:
+        if operand is not None:
+            return operand
+    return None
 
 
 def _constant(option: Any) -> bool:
@@ -498,16 +498,20 @@ def _misused(called: str, bind: Callable[..., Any], arguments: tuple[Any, ...], 
     return None
 
 
-def _alike(view: View, other: View | Packed | None) -> bool:
-    return isinstance(other, View) and (view.shape, view.strides) == (other.shape, other.strides)
+def _alike(view: View | Packed, other: View | Packed | None) -> bool:
+    if not isinstance(view, View) or not isinstance(other, View):
+        return False
+    return (view.shape, view.strides) == (other.shape, other.strides)
 
 
 def _span(view: View | Packed, twin: int) -> Span:
     if not isinstance(view, View):
         return NO_SPAN
-    low, high = extent(view.shape, view.strides, view.itemsize)
-    odd = view.address % _GRAIN and 0 not in view.shape
-    return Span(low, high, view.itemsize if 0 not in view.shape else 1, 64 + (view.itemsize if odd else 0), twin)
+    size = view.itemsize
+    low, high = extent(view.shape, view.strides, size)
+    if 0 in view.shape:
+        return Span(low, high, 1, 64, twin)
+    return Span(low, high, size, 64 + (size if view.address % _GRAIN else 0), twin)
 
 
 _callers: dict[str, Caller] = {}

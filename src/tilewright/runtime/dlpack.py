@@ -287,7 +287,7 @@ class Exporter:
         managed.deleter = _c_forget
         address = ctypes.addressof(managed)
         _exported[address] = (managed, sizes, self._owner)
-        # A consumer that fails drops the capsule while its error is on the way, and no Python can run in a destructor
+        # A consumer that fails drops the capsule while its error propagates, and no Python can run in a destructor
         # then: it lives on until this object goes.
         self._last = _new_capsule(address, _NAME, ctypes.cast(_c_capsule_dies, ctypes.c_void_p))
         return self._last

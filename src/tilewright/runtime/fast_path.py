@@ -46,7 +46,7 @@ _LIMITS = (
     "MOST_ARGUMENT_BYTES",
     "MOST_PARAMETERS",
 )
-_VERSION = 10
+_VERSION = 11
 _FASTCALL = 0x80
 _EXCHANGE = b"dlpack_exchange_api"
 
@@ -167,16 +167,17 @@ class _Library:
         self._library = library
         self._methods = {
             name: _Method(name.encode(), ctypes.cast(getattr(library, f"tw_fast_{name}"), _pointer), _FASTCALL, None)
-            for name in ("key", "call", "values", "keep", "settle")
+            for name in ("key", "call", "values", "keep", "settle", "check")
         }
         self._make = ctypes.pythonapi.PyCFunction_NewEx
         self._make.restype, self._make.argtypes = _object, (_pointer, _object, _pointer)
         self.held: list[type[Any]] = []
         self.tensors: tuple[Any, ...] = ()
         if not _objects_are_plain() or library.tw_fast_start(object.__basicsize__, SCOPED):
-            raise OSError("this Python lays its objects out in another way")
+            raise OSError("the objects of this Python have another layout")
         self.reads_arrays = self._use_arrays()
         untracked.use(self.function("settle", 0), library.tw_fast_own)
+        self.check = self.function("check", 0)
         self.fronts: list[tuple[Any, ...]] = []
         for dictionary, name in _watched:
             library.tw_fast_watch(settings.SCOPED, dictionary, name)
@@ -396,6 +397,14 @@ def library() -> _Library | None:
                 _failed.append(now)
                 events.emit(events.Warned("fast-path", f"calls take some microseconds longer: {error}"))
         return _loaded
+
+
+def checked(functions: tuple[int, int], args: int, threads: int) -> int | None:
+    """Bytes of workspace that a kernel asks for, by the addresses of its check and of what says so.
+
+    None where its check refuses the arguments, or there is no library.
+    """
+    return None if _loaded is None else cast("int | None", _loaded.check(*functions, args, threads))
 
 
 class Form:

@@ -13,7 +13,7 @@ from tilewright import events, lazy, ops
 from tilewright.arch import arch
 from tilewright.errors import DeviceError, InternalError, LoadError, ProblemError, TilewrightError
 from tilewright.ops.base import KernelSpec
-from tilewright.runtime import abi
+from tilewright.runtime import abi, fast_path
 
 if TYPE_CHECKING:
     from tilewright.runtime import memory_library
@@ -37,6 +37,7 @@ class Kernel:
     __slots__ = (
         "_check",
         "_entry",
+        "_functions",
         "_library",
         "_packed_bytes",
         "_workspace",
@@ -58,6 +59,7 @@ class Kernel:
         self.library_path = path
         self._library = library  # keeps the code mapped
         self._entry = ctypes.addressof(entry)
+        self._functions = int(entry.check), int(entry.workspace)
         self._check = abi.CHECK(entry.check)
         self._workspace = abi.WORKSPACE(entry.workspace)
         self.launch = abi.LAUNCH(entry.launch)
@@ -113,6 +115,14 @@ class Kernel:
         size = int(self._workspace(ctypes.addressof(args), threads))
         if size < 0:
             raise InternalError(f"{self.name} asks for {size} bytes of workspace", rule="workspace", value=size)
+        return size
+
+    def demanded_workspace(self, args: ctypes.Structure, threads: int) -> int:
+        """`demand` and `workspace_bytes` together, in one call of C where that serves."""
+        size = fast_path.checked(self._functions, ctypes.addressof(args), threads)
+        if size is None or size < 0:
+            self.demand(args)
+            return self.workspace_bytes(args, threads)
         return size
 
     def packed_bytes(self, args: ctypes.Structure) -> int:

@@ -62,7 +62,7 @@ def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: in
 
     Both may look at whether pointers are there and how they are aligned, never at what they point to.
     """
-    args = copy_args(request.args)
+    args = type(request.args).from_buffer_copy(request.args)
     plain = whole.place is HOST or not whole.spans
     copied = staging.copied_pointers(request) if request.copies else ()
     for index, pointer in enumerate(request.pointers):
@@ -70,8 +70,7 @@ def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: in
         _put_address(args, pointer.offset, host.ALIGNMENT if shown else whole.spans[pointer.slot].probe)
     for scalar in request.scalars:
         _put_number(args, scalar.offset, scalar.probe)
-    kernel.demand(args)
-    return Stage(kernel, request, kernel.workspace_bytes(args, threads))
+    return Stage(kernel, request, kernel.demanded_workspace(args, threads))
 
 
 # The settings last seen, and the archs whose kernels were found to run at a place under them: a machine keeps its
@@ -79,10 +78,13 @@ def _prepared(kernel: Kernel, request: StageRequest, whole: Request, threads: in
 _fits: tuple[settings.Settings | None, set[tuple[str, Place]]] = (None, set())
 
 
-def demand_fits(arch: str, place: Place) -> None:
-    """Raise where this machine does not run kernels of an arch, or not at a place."""
+def demand_fits(arch: str, place: Place, now: settings.Settings | None = None) -> None:
+    """Raise where this machine does not run kernels of an arch, or not at a place; `now` are the settings in force, if
+    at hand."""
     global _fits
-    now, (seen, known) = settings.current(), _fits
+    seen, known = _fits
+    if now is None:
+        now = settings.current()
     if seen is now and (arch, place) in known:
         return
     demand_runnable(arch)
@@ -261,7 +263,7 @@ class Plans:
                 self._forget_fast()
 
     def without(self, stale: Callable[[Plan], bool]) -> Plans:
-        """The same less some plans.  This one stays as it is: a call that is on its way may put a stale plan into it,
+        """The same less some plans.  This one stays as it is: a call in progress may put a stale plan into it,
         and then nobody looks there any more."""
         kept = Plans()
         for key, planned in self.known.items():

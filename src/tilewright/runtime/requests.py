@@ -60,7 +60,7 @@ class Packed(Protocol):
 class Pointer:
     """Where an address goes in the arguments: that of a slot (or BETWEEN), and `shift` bytes.
 
-    `steps`: bytes that each of the stage's loops adds in a turn.
+    `steps`: bytes that each of the stage's loops adds per iteration.
     """
 
     offset: int

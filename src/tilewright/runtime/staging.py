@@ -37,7 +37,7 @@ def copied_pointers(stage: StageRequest) -> dict[int, Copy]:
 
 
 def source_of(pointer: Pointer, addresses: Sequence[int], between: int, turn: Sequence[int]) -> int:
-    """The address a pointer stands for in one turn of the stage's loops."""
+    """The address of a pointer in one iteration of the stage's loops."""
     start = between if pointer.slot == BETWEEN else addresses[pointer.slot]
     return start + pointer.shift + sum(index * step for index, step in zip(turn, pointer.steps, strict=False))
 

@@ -29,7 +29,7 @@ from tilewright.runtime.requests import BETWEEN
 def checked(op: Binding, plan: Plan) -> bool:
     """Whether the tables of a plan's calls are looked at here."""
     if plan.place is HOST:
-        return _writes_before_it_reads(op, plan)
+        return len(plan.stages) > 1 and _writes_before_it_reads(op, plan)
     return settings.current().check_tables
 
 

@@ -141,7 +141,7 @@ _Raced = TypeVar("_Raced", bound=Contestant)
 
 
 def race(contestants: Sequence[Contestant], method: Method, watch: Stopwatch) -> None:
-    """Warm up, then take turns in each round, so that a drift of the machine meets all of them alike."""
+    """Warm up, then alternate in each round, so that a drift of the machine affects all of them alike."""
     for contestant in contestants:
         took = 0.0
         for _ in range(max(1, method.warmups)):

@@ -80,7 +80,7 @@ def check_signature(data: bytes, keyrings: tuple[str, ...], what: str) -> str:
             f"the signature of {what} is wrong",
             rule="archive-signature",
             value=what,
-            remedy="the mirror or the way to it is damaged or hostile; try another mirror in apt's configuration",
+            remedy="the mirror or the network is damaged or hostile; try another mirror in apt's configuration",
         )
     return "checked" if "VALIDSIG" in words else "not checked: this machine does not know the archive's keys"
 

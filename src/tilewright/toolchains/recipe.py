@@ -161,7 +161,7 @@ def _llvm_of(package: Package) -> str:
             if match:
                 return match[1]
     raise ToolchainError(
-        f"{package.name} {package.version} depends on no rocm-device-libs-N: its packages are laid out in a new way",
+        f"{package.name} {package.version} depends on no rocm-device-libs-N: its packages have a new layout",
         rule="no-rocm-in-archive",
         value=package.version,
         remedy="use ROCm's own packages, or a newer Tilewright",

@@ -270,7 +270,7 @@ def demand_agreement(op: Op, data: Mapping[str, Any], axes: Mapping[str, Any]) -
                 f"the configuration says {name} {', '.join(map(str, named[name]))} itself, and an option another",
                 rule="config-or-options",
                 value=wanted,
-                remedy="leave one of them out; --filter keeps a part of what a configuration means",
+                remedy="leave one of them out; --filter selects among the kernels of a configuration",
             )
 
 

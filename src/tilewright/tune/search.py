@@ -387,7 +387,7 @@ class Halving(_Known):
         return rungs
 
     def _next(self, bracket: _Bracket) -> _Bracket | None:
-        """What is left of a bracket after a turn; nothing where it is decided."""
+        """What is left of a bracket after a round; nothing where it is decided."""
         timed = {place: seen for place, seen in bracket.seen.items() if seen.seconds is not None}
         if not timed or bracket.rounds >= self.rounds:
             return None

@@ -164,7 +164,7 @@ def _still_right(raced: Sequence[CheckedKernel], runs: ProblemRuns, answer: Answ
 def _checked(
     request: Mapping[str, Any], runs: ProblemRuns, known: _Known, answer: Answer
 ) -> tuple[list[CheckedKernel], bool]:
-    """The kernels that compute the problem right, and whether the device was lost on the way."""
+    """The kernels that compute the problem right, and whether the device was lost meanwhile."""
     right: list[CheckedKernel] = []
     for entry in request["kernels"]:
         digest = entry["digest"]

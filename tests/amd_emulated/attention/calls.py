@@ -18,10 +18,9 @@ from tests.amd_emulated.oracle import Judgement
 from tests.amd_emulated.proving import Call
 from tilewright.dtypes import BY_NUMPY_NAME
 from tilewright.ops.attention import AttentionProblem
-from tilewright.ops.attention_scores import Numbers
+from tilewright.ops.attention_scores import Numbers, numbers_of
 from tilewright.ops.base import KernelSpec
 from tilewright.runtime.bindings import binding
-from tilewright.runtime.bindings.attention.samples import numbers_of
 from tilewright.runtime.requests import Sample
 
 ATTENTION = binding("attention")

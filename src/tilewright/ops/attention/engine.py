@@ -78,7 +78,7 @@ def _drawn(draw: random.Random, family: str, device: str) -> Values:
 
 
 def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
-    """Families in turn."""
+    """The families alternate."""
     return drawn_in_turn(seed, count, FAMILIES, lambda draw, family: _drawn(draw, family, device))
 
 
@@ -211,7 +211,7 @@ def _sets() -> Iterator[ProblemSet]:
         ("ck_smoke", "The 16 forward categories of the smoke test of CK Tile's dispatcher, small",
          lambda: category(SMOKE)),
         ("ck_full", "The 15 forward categories of its full test", lambda: category(FULL)),
-        ("mixed", "Families in turn by seed, half for each kind of device",
+        ("mixed", "Alternating families by seed, half for each kind of device",
          lambda: [*drawn(9_000, 200, "cpu"), *drawn(9_001, 200, "gpu")]),
         ("validation", "Sixteen of all kinds, quick to measure, by seed", lambda: drawn(9_500, 16, "cpu")),
     )  # fmt: skip

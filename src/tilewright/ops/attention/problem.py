@@ -12,7 +12,7 @@ from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype
 from tilewright.ops.attention.spec import OP, SCALES, AttentionSignature, default_output, normalized
 from tilewright.ops.attention.spec import RENAMED as RENAMED_IN_SIGNATURES
-from tilewright.ops.attention_terms import Sizes, head_class, seen_pairs
+from tilewright.ops.attention_terms import Sizes, fill_strides, head_class, seen_pairs, settle_window
 from tilewright.ops.base import settle
 from tilewright.renames import renamed_fields
 
@@ -93,14 +93,8 @@ class AttentionProblem:
         put = object.__setattr__
         self._forget(put)
         self._fill(put)
-        if self.window_left < 0:
-            if self.sink_tokens > 0:
-                put(self, "sink_tokens", 0)
-            if self.window_right < 0:
-                put(self, "align", "top_left")
-        for name in OPERANDS:
-            if not getattr(self, f"{name}_strides"):
-                put(self, f"{name}_strides", self.dense_strides(name))
+        settle_window(self)
+        fill_strides(self, OPERANDS)
 
     def _forget(self, put: Put) -> None:
         """Numbers that nothing reads have their defaults: one problem has one form, one record and one pin."""
@@ -209,12 +203,18 @@ class AttentionProblem:
 
     @property
     def signature(self) -> AttentionSignature:
+        global _last_signed
+        last, signature = _last_signed  # a selection asks more than once
+        if last is self and signature is not None:
+            return signature
         p = self
-        return _signature(
+        signature = _signature(
             p.family, p.dtype_q, p.dtype_kv, p.dtype_out, p.head_dim, p.head_dim_v, p.mask, p.bias, p.dtype_aux,
             bool(p.mask_shape), p.softcap, p.dropout, p.return_lse, p.sink, p.varlen, p.pages, p.page_lookup, p.scales,
             p.rotary,
         )  # fmt: skip
+        _last_signed = self, signature
+        return signature
 
     @property
     def flops(self) -> int:
@@ -281,3 +281,7 @@ def _signature(
     """One object a signature: problems of new sizes find the one that kernels are known by."""
     heads = head_class(head_dim), head_class(head_dim_v)
     return normalized(AttentionSignature(family, dtype_q, dtype_kv, dtype_out, *heads, *features))
+
+
+# The problem whose signature was asked for last, and that; read and replaced as one.
+_last_signed: tuple[AttentionProblem | None, AttentionSignature | None] = (None, None)

@@ -13,6 +13,7 @@ from tilewright.ops.attention.spec import SCALES, WORDS, AttentionSignature, sig
 from tilewright.ops.attention_problems import head_rules, shape_rules, size_rules, window_rules
 from tilewright.ops.attention_terms import ALIGNMENTS, MAX_SIZE, MOST_HEAD
 from tilewright.ops.base import Violation
+from tilewright.ops.rules import BySignature
 from tilewright.ops.spans import too_far, written_apart
 
 MOST_SPLITS = 128
@@ -71,8 +72,16 @@ def every_violation(problem: AttentionProblem) -> list[Violation]:
 
 
 @lru_cache(maxsize=1024)
-def _of_signature(signature: AttentionSignature) -> tuple[Violation, ...]:
+def _checked(signature: AttentionSignature, _arch: str) -> tuple[Violation, ...]:
     return tuple(signature_violations(signature))
+
+
+_signature_check = BySignature(_checked)
+
+
+def _of_signature(signature: AttentionSignature) -> tuple[Violation, ...]:
+    violations: tuple[Violation, ...] = _signature_check(signature, "")
+    return violations
 
 
 _DTYPES = ("dtype_q", "dtype_kv", "dtype_out", "dtype_aux")

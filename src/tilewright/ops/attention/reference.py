@@ -8,7 +8,7 @@ One bound for every kernel, from element types, lengths and what kernels do.  Wi
     r = expm1(e + (8 + 4 |score - top|) u)    the relative error of the weight p: exp in fp32 under a running maximum
 
 The sum of weights and the sum of p v have n keys each and are scaled anew at most once in 16 of them: gamma(2 n + 64).
-Weights are rounded to the type of V on their way into the second product (u_p, and s_p its smallest number over the
+Weights are rounded to the type of V before the second product (u_p, and s_p its smallest number over the
 largest weight; of fp8 under a scale of at least 2^8; fp32 is not rounded).  So with P the softmax, R = P r:
 
     o    (P r) |v| + R P|v| + (u_p + 2 gamma(2 n + 64) + 4 u) P|v| + s_p sum|v|, then rounded to the output type

@@ -66,7 +66,7 @@ def _drawn(draw: random.Random, kind: str, device: str) -> Values:
 
 
 def drawn(seed: int, count: int, device: str) -> Iterator[Values]:
-    """Kinds in turn."""
+    """The kinds alternate."""
     return drawn_in_turn(seed, count, KINDS, lambda draw, kind: _drawn(draw, kind, device))
 
 
@@ -140,7 +140,7 @@ def _sets() -> Iterator[ProblemSet]:
         ("finetune", "Layers of named decoders at lengths that CPUs fine-tune", _small),
         ("encoder", "BERT, vision transformers, diffusion and speech: rows see everything", _encoder),
         ("packed", "Documents of 64 to 8192 tokens by seed, one behind the other", _packed),
-        ("mixed", "Kinds in turn by seed, half for each kind of device",
+        ("mixed", "Alternating kinds by seed, half for each kind of device",
          lambda: [*drawn(9_100, 100, "cpu"), *drawn(9_101, 100, "gpu")]),
         ("validation", "Ten of all kinds, quick to measure, by seed", lambda: drawn(9_600, 10, "cpu")),
     )  # fmt: skip

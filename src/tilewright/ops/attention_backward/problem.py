@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tilewright.dataclass import dataclass
 from tilewright.dtypes import dtype as dtype_of
 from tilewright.ops.attention_backward.spec import OP, AttentionBackwardSignature, normalized
-from tilewright.ops.attention_terms import Sizes, head_class, seen_pairs
+from tilewright.ops.attention_terms import Sizes, fill_strides, head_class, seen_pairs, settle_window
 from tilewright.ops.base import settle
 from tilewright.renames import renamed_fields
 
@@ -92,14 +92,8 @@ class AttentionBackwardProblem:
             for name, size in (("total_q", self.seqlen_q), ("total_k", self.seqlen_k)):
                 if not getattr(self, name):
                     put(self, name, self.batch * size)
-        if self.window_left < 0:
-            if self.sink_tokens > 0:
-                put(self, "sink_tokens", 0)
-            if self.window_right < 0:
-                put(self, "align", "top_left")
-        for name in OPERANDS:
-            if not getattr(self, f"{name}_strides"):
-                put(self, f"{name}_strides", self.dense_strides(name))
+        settle_window(self)
+        fill_strides(self, OPERANDS)
 
     # -- shapes ------------------------------------------------------------------------------------
 

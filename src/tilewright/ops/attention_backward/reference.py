@@ -17,7 +17,7 @@ One bound for every kernel, with u = 2^-24 and e the error of a score (`attentio
 
 y = 2^-126: a p, or what is multiplied by it, that is smaller may be 0 (subnormal numbers are flushed); z p has it too.
 
-p and g are rounded to the element type on their way into the second products (u_p, and s_p its smallest number; fp32 is
+p and g are rounded to the element type before the second products (u_p, and s_p its smallest number; fp32 is
 not rounded), whose sums of n terms are in fp32, in any order and scaled once: w = 2 gamma(n + 64).
 
     dv   sum of z p (r + u_p + w) |dout| + z (s_p + y) |dout|         over the rows of all query heads of a group

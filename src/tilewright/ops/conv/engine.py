@@ -45,7 +45,7 @@ class Range:
     odd: bool = False  # sizes that nothing divides; others are multiples of 8 where they are over 16
 
 
-# The families, in turn; the same for every device, whose sizes of images and batches differ.
+# The families, which alternate; the same for every device, whose sizes of images and batches differ.
 FAMILIES: Mapping[str, Range] = {
     "window": Range((32, 512), (32, 512), windows=(3, 3, 3, 5)),
     "pointwise": Range((32, 1024), (32, 1024), windows=(1,), strides=(1, 1, 2)),
@@ -101,7 +101,7 @@ def _text(number: int, rank: int) -> str:
 
 
 def drawn(seed: int, count: int, device: str, rank: int = 2) -> Iterator[Values]:
-    """Families in turn; the direction is not said."""
+    """The families alternate; the direction is not fixed."""
     return drawn_in_turn(seed, count, tuple(FAMILIES), lambda draw, family: _drawn(draw, family, device, rank))
 
 

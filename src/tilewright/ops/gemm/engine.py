@@ -130,7 +130,7 @@ def _validation() -> list[Values]:
     return list(drawn(7_002, 18, CPU))
 
 
-# What random problems are drawn from: the range of each size, log-uniform, family by family in turn.
+# What random problems are drawn from: the range of each size, log-uniform; the families alternate.
 CPU: Mapping[str, tuple[tuple[int, int], ...]] = {
     "large": ((256, 1536), (256, 1536), (256, 1536)),
     "decode": ((1, 16), (512, 4096), (512, 4096)),
@@ -151,7 +151,7 @@ _ALIGNED = 8  # elements: what sizes on GPUs are multiples of, but for the odd o
 
 
 def drawn(seed: int, count: int, families: Mapping[str, tuple[tuple[int, int], ...]]) -> Iterator[Values]:
-    """Families in turn, sizes log-uniform in their ranges, layouts uniform; odd ones have odd sizes."""
+    """The families alternate, sizes log-uniform in their ranges, layouts uniform; odd ones have odd sizes."""
     return drawn_in_turn(seed, count, tuple(families), lambda draw, name: _drawn(draw, name, families))
 
 

@@ -1,7 +1,7 @@
 """What a model of GEMM kernels sees beyond the kernel's own fields.
 
 Three parts: of the problem, of the kernel alone (worked out once a kernel), and of both (for all kernels of a problem
-at once, since this is on the way of a selection).
+at once, since every selection does this).
 """
 
 from __future__ import annotations

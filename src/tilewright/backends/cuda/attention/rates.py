@@ -1,7 +1,7 @@
 """What the costs of attention on NVIDIA GPUs are counted in: `Rates` of cost.h, from the fits in the arch table.
 
 ws, decode   blocks take items of rows; a step of an item is a tile of keys.  A step takes what its products take and,
-             of its exponentials, what the turns of the warpgroups do not hide; or as long as one warpgroup needs for
+             of its exponentials, what alternating warpgroups do not hide; or as long as one warpgroup needs for
              its scores and their exponentials one after another.  No step is faster than the bytes it fetches, none of
              the launch faster than memory, and the items fill whole waves of blocks.  The constants are a fit to 90
              times of an H200 (within 5 %; the fastest of two or three kernels is found, or lost by 2 %)

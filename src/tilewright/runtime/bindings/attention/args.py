@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import struct
+from typing import Any
 
 _Four = ctypes.c_int64 * 4
 _Halves = ctypes.c_double * 2
@@ -65,6 +67,13 @@ class AttentionArgs(ctypes.Structure):
         ("seed", _Halves),
         ("offset", _Halves),
     )
+
+
+# Numbers that stand one behind the other, as `struct` writes them, and where: sizes, strides, window.
+_FIRST: Any = AttentionArgs
+SIZES, SIZES_AT = struct.Struct("=9q"), _FIRST.batch.offset
+STRIDES, STRIDES_AT = struct.Struct("=14q"), _FIRST.q_strides.offset  # to lse_head
+WINDOW, WINDOW_AT = struct.Struct("=4q"), _FIRST.window_left.offset  # to sink_keys
 
 
 class CombineArgs(ctypes.Structure):

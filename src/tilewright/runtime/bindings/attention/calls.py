@@ -20,7 +20,7 @@ from tilewright.runtime.bindings.attention.operands import (
     whole_number,
 )
 from tilewright.runtime.bindings.attention.request import Attributes
-from tilewright.runtime.bindings.attention.stages import SLOTS
+from tilewright.runtime.bindings.attention.stages import BLOCK_TABLE, SLOTS
 from tilewright.runtime.calls import scalar
 from tilewright.runtime.requests import Operands
 
@@ -33,6 +33,7 @@ RENAMED = {
 APPEND_RENAMED = {"lengths": "cache_seqlens", "lengths_new": "seqlens_new", "page_table": "block_table"}
 
 _NAMES = tuple(slot.name for slot in SLOTS)
+NO_OPERANDS = (None,) * len(SLOTS)
 _ALIGNED = {True: "top_left", "top_left": "top_left", "bottom_right": "bottom_right"}
 _HALF = (1 << 32) - 1
 NO_ARRAYS = (list, tuple, int, float, dict, set, str, bytes)
@@ -231,6 +232,42 @@ def forward(q: Any, k: Any, v: Any, **options: Any) -> tuple[Operands, Sequence[
         return_lse=switch("return_lse", options["return_lse"]), out_dtype=options["out_dtype"],
     )  # fmt: skip
     return operands, numbers, tuple(attributes)
+
+
+MOST_ATTRIBUTES = 1024
+_PLAIN_KINDS = {bool, int, str, type(None)}
+# Of options that were met, with their types, which equal ones may differ in: what follows from them.
+_attributes: dict[Any, tuple[Any, ...]] = {}
+
+
+def _options_key(options: tuple[Any, ...], in_pages: bool) -> Any:
+    """Options of plain values with their types; None where some are not."""
+    window = options[2]
+    flat = (*options[:2], *window, *options[3:]) if type(window) is tuple else options
+    kinds = tuple(map(type, flat))
+    return (options, kinds, in_pages) if _PLAIN_KINDS.issuperset(kinds) else None
+
+
+def known_attributes(options: tuple[Any, ...], slots: Operands) -> tuple[Any, ...] | None:
+    """The attributes of a call in whose options `forward` found nothing wrong before: those of a new size are old ones.
+
+    None where `forward` must look: at options, or at an operand that is no array.
+    """
+    key = _options_key(options, slots[BLOCK_TABLE] is not None)
+    known = None if key is None else _attributes.get(key)
+    if known is not None:
+        for operand in slots:
+            if isinstance(operand, NO_ARRAYS):
+                return None
+    return known
+
+
+def remember_attributes(options: tuple[Any, ...], slots: Operands, attributes: tuple[Any, ...]) -> None:
+    key = _options_key(options, slots[BLOCK_TABLE] is not None)
+    if key is not None:
+        if len(_attributes) >= MOST_ATTRIBUTES:
+            _attributes.clear()
+        _attributes[key] = attributes
 
 
 def longest(name: str, value: Any) -> int:

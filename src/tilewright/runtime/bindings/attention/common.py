@@ -73,9 +73,14 @@ def offset(kind: Any, name: str) -> int:
     return start + (getattr(dict(kind._fields_)[outer], inner).offset if inner else 0)
 
 
-def pointers(kind: Any, slots: Mapping[str, int]) -> list[Pointer]:
+def pointers(kind: Any, slots: Mapping[str, int]) -> tuple[Pointer, ...]:
     """Pointers of a struct's fields, by name."""
-    return [Pointer(offset(kind, name), slot) for name, slot in slots.items()]
+    return _pointers(kind, tuple(slots.items()))
+
+
+@lru_cache(maxsize=256)  # of new sizes they are the same
+def _pointers(kind: Any, slots: tuple[tuple[str, int], ...]) -> tuple[Pointer, ...]:
+    return tuple(Pointer(offset(kind, name), slot) for name, slot in slots)
 
 
 def score_args(args: Any, problem: Any, layout: ScoreLayout) -> dict[str, str]:

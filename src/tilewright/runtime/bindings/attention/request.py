@@ -11,7 +11,7 @@ from tilewright.dataclass import NamedTuple, dataclass
 from tilewright.dtypes import DTYPES
 from tilewright.errors import ProblemError, shown
 from tilewright.ops.attention.legality import problem_check
-from tilewright.ops.attention.problem import AttentionProblem
+from tilewright.ops.attention.problem import OPERANDS, AttentionProblem
 from tilewright.ops.attention.spec import INPUTS, OUTPUTS, SCALES, default_output
 from tilewright.ops.attention.split_plans import counts, split_plans
 from tilewright.ops.attention.split_plans import stages as stages_of
@@ -79,9 +79,12 @@ class Attributes(NamedTuple):
     rotary: str = "none"
 
 
+_STRIDES = {name: f"{name}_strides" for name in OPERANDS}
+
+
 @dataclass(slots=True)
 class Call:
-    """A call on its way to a request."""
+    """A call that becomes a request."""
 
     a: Attributes
     target: str
@@ -135,7 +138,7 @@ def _whole(problem: AttentionProblem, target: str, layout: OperandLayout, result
 
 def described(call: Call) -> dict[str, Rows]:
     """The layouts of q, k and v; what the call says of them and of scores is in its `problem` and `layout` then."""
-    q, k, v = (call.view(slot) for slot in (Q, K, V))
+    q, k, v = call.view(Q), call.view(K), call.view(V)
     _demand_dtypes(q, k, v)
     packed = call.views[CU_SEQLENS_Q] is not None
     lie = {"q": rows_of(q, call.a.layout, packed)}
@@ -152,7 +155,6 @@ def described(call: Call) -> dict[str, Rows]:
 def _forward(call: Call) -> Request:
     a = call.a
     lie = described(call)
-    q, k, v = (call.view(slot) for slot in (Q, K, V))
     packed, out = lie["q"].packed, call.views[OUT]
     order = (*lie["q"].outer, lie["q"].heads, lie["v"].size)
     shape = as_given(order, a.layout)
@@ -163,8 +165,10 @@ def _forward(call: Call) -> Request:
         lie["o"] = rows_of(out, a.layout, packed)
     else:
         lie["o"] = Rows.dense(order, a.layout)
-    call.problem |= {f"{name}_strides": each.strides for name, each in lie.items()}
-    odd = q.place is not HOST and any(each.address % 16 for each in (q, k, v, out) if each is not None)
+    for name, each in lie.items():
+        call.problem[_STRIDES[name]] = each.strides
+    operands = (call.view(Q), call.view(K), call.view(V), out)
+    odd = operands[0].place is not HOST and any(each.address % 16 for each in operands if each is not None)
     problem = AttentionProblem(**call.problem, aligned=not odd)
     demand_legal(problem, call.target)
     results = [Result(OUT, shape, dense_strides(shape), problem.dtype_out)]
@@ -224,7 +228,8 @@ def _keys(call: Call, lie: dict[str, Rows], packed: bool) -> None:
         fields["total_k"] = lie["k"].rows
         fields["seqlen_k"] = _longest(a.longest[1], lie["k"].rows)
     else:
-        lie["k"], lie["v"] = (rows_of(view, a.kv_layout or a.layout, False) for view in (k, v))
+        layout = a.kv_layout or a.layout
+        lie["k"], lie["v"] = rows_of(k, layout, False), rows_of(v, layout, False)
         fields["seqlen_k"] = lie["k"].rows
         _demand_no_longest("max_seqlen_k", a.longest[1], "cu_seqlens_k, or pages")
         if lie["k"].batch != fields["batch"]:
@@ -298,7 +303,7 @@ def page_room(fields: Mapping[str, Any], keys: int) -> int:
 
 def _heads(lie: dict[str, Rows]) -> None:
     demand_heads(lie)
-    q, k, v = (lie[name] for name in "qkv")
+    q, k, v = lie["q"], lie["k"], lie["v"]
     if q.size != k.size:
         message = f"heads of q have {q.size} elements and those of k {k.size}"
         raise bad("head-size", message, k.size, "give queries and keys with heads of one size; values may differ")
@@ -336,8 +341,8 @@ def _scores(call: Call) -> None:
     """Mask, bias, slopes, sinks and scales: what changes scores."""
     fields, layout = call.problem, call.layout
     full = (fields["batch"], fields["heads_q"], fields["seqlen_q"], fields["seqlen_k"])
-    most = (*full[:2], *(longest or size for longest, size in zip(call.a.longest, full[2:], strict=True)))
-    mask, bias, slopes, sink = (call.views[slot] for slot in (MASK, BIAS, ALIBI, SINK))
+    most = (*full[:2], call.a.longest[0] or full[2], call.a.longest[1] or full[3])
+    mask, bias, slopes, sink = call.views[MASK], call.views[BIAS], call.views[ALIBI], call.views[SINK]
     if mask is not None:
         if mask.dtype not in ("bool", "uint8"):
             message = f"mask holds {mask.dtype}, and a mask says True where a key is seen"

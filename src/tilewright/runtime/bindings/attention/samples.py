@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.ops.attention import reference
 from tilewright.ops.attention.problem import AttentionProblem
-from tilewright.ops.attention_scores import Numbers
+from tilewright.ops.attention_scores import numbers_of
 from tilewright.ops.attention_terms import Sizes
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings.attention import stages
@@ -260,16 +260,6 @@ def sample(problem: AttentionProblem, seed: int = 0, exact: bool = False) -> Sam
         0.0,
     )
     return Sample(operands, scalars, tuple(Attributes(problem=p)))
-
-
-def numbers_of(problem: AttentionProblem, scalars: tuple[float, ...]) -> Numbers:
-    """The numbers of a call as the reference takes them."""
-    scale, softcap, dropout, *halves = scalars
-    low, high, offset_low, offset_high = (int(half) for half in halves)
-    return Numbers(
-        scale, softcap if problem.softcap else 0.0, dropout if problem.dropout else 0.0, low | high << 32,
-        offset_low | offset_high << 32,
-    )  # fmt: skip
 
 
 def judge(problem: AttentionProblem, sample: Sample) -> Callable[[Sample], Check]:

@@ -10,7 +10,18 @@ from tilewright.dataclass import dataclass
 from tilewright.ops.attention.problem import AttentionProblem
 from tilewright.ops.attention.spec import OP
 from tilewright.ops.attention_terms import Sizes
-from tilewright.runtime.bindings.attention.args import AppendArgs, AttentionArgs, CombineArgs, Strides
+from tilewright.runtime.bindings.attention.args import (
+    SIZES,
+    SIZES_AT,
+    STRIDES,
+    STRIDES_AT,
+    WINDOW,
+    WINDOW_AT,
+    AppendArgs,
+    AttentionArgs,
+    CombineArgs,
+    Strides,
+)
 from tilewright.runtime.bindings.attention.common import (
     SCORE_SLOTS,
     SEED_SLOT,
@@ -126,15 +137,16 @@ def _page_args(args: Any, problem: AttentionProblem, layout: OperandLayout) -> N
 def forward(problem: AttentionProblem, layout: OperandLayout | None = None, between: bool = False) -> StageRequest:
     """The kernel of a forward problem, or of the parts of one; `between`: parts go into the workspace."""
     p, layout = problem, layout or OperandLayout()
-    args = AttentionArgs(
-        batch=p.batch, heads_q=p.heads_q, heads_kv=p.heads_kv, rows=p.seqlen_q, keys=p.seqlen_k, head_qk=p.head_dim,
-        head_v=p.head_dim_v, total_rows=p.total_q, total_keys=p.total_k, window_left=p.window_left,
-        window_right=p.window_right, bottom_right=int(p.align == "bottom_right"), sink_keys=p.sink_tokens,
-        splits=max(1, p.num_splits) if p.family == "split" else 1, scale=p.head_dim**-0.5,
+    args = AttentionArgs(splits=max(1, p.num_splits) if p.family == "split" else 1, scale=p.head_dim**-0.5)
+    # Adjacent numbers at once: one of them by its name takes as long as all.
+    SIZES.pack_into(
+        args, SIZES_AT, p.batch, p.heads_q, p.heads_kv, p.seqlen_q, p.seqlen_k, p.head_dim, p.head_dim_v, p.total_q,
+        p.total_k,
     )  # fmt: skip
-    for name in ("q", "k", "v", "o"):
-        setattr(args, f"{name}_strides", Strides(*getattr(p, f"{name}_strides")))
-    args.lse_batch, args.lse_head = lse_strides(p)
+    STRIDES.pack_into(args, STRIDES_AT, *p.q_strides, *p.k_strides, *p.v_strides, *p.o_strides, *lse_strides(p))
+    WINDOW.pack_into(
+        args, WINDOW_AT, p.window_left, p.window_right, p.align == "bottom_right", p.sink_tokens
+    )  # fmt: skip
     slots = {"q": Q, "k": K, "v": V, **_tables(p)}
     _page_args(args, p, layout)
     slots |= {field: _AT[name] for field, name in score_args(args, p, layout).items()}
@@ -145,7 +157,7 @@ def forward(problem: AttentionProblem, layout: OperandLayout | None = None, betw
     return StageRequest(p, args, places, score_scalars(_ARGS, p, layout))
 
 
-def _results_of(args: AttentionArgs, p: AttentionProblem, between: bool) -> list[Pointer]:
+def _results_of(args: AttentionArgs, p: AttentionProblem, between: bool) -> Sequence[Pointer]:
     """Where o and lse go; of parts into the workspace or slots of their own."""
     if p.family != "split":
         return pointers(_ARGS, {"o": OUT, **({"lse": LSE} if p.return_lse else {})})
@@ -188,7 +200,10 @@ def combine(problem: AttentionProblem, between: bool = False) -> StageRequest:
     )  # fmt: skip
     args.part_lse_batch, args.part_lse_head = args.lse_batch, args.lse_head = lse_strides(p)
     slots = {"o": OUT, **({"lse": LSE} if p.return_lse else {}), **_tables(p)}
-    sources = [Pointer(_COMBINE.parts.offset, BETWEEN), Pointer(_COMBINE.part_lse.offset, BETWEEN, shift=_bytes(parts))]
+    sources: Sequence[Pointer] = (
+        Pointer(_COMBINE.parts.offset, BETWEEN),
+        Pointer(_COMBINE.part_lse.offset, BETWEEN, shift=_bytes(parts)),
+    )
     if not between:
         sources = pointers(_COMBINE, {"parts": GIVEN_PARTS, "part_lse": GIVEN_LSE})
     return StageRequest(p, args, (*pointers(_COMBINE, slots), *sources))
@@ -217,7 +232,7 @@ def append(problem: AttentionProblem, layout: OperandLayout | None = None) -> St
         slots |= {"cos": COS, "sin": SIN}
         args.table_rows, args.table_stride = layout.rotary if any(layout.rotary) else (p.seqlen_k, p.rotary_dim // 2)
     _scale_args(args, p, layout, slots)
-    return StageRequest(p, args, tuple(pointers(_APPEND, slots)))
+    return StageRequest(p, args, pointers(_APPEND, slots))
 
 
 def results(problem: AttentionProblem) -> tuple[Result, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.ops.attention_backward import reference
 from tilewright.ops.attention_backward.problem import PREPARED_ROWS, AttentionBackwardProblem
-from tilewright.ops.attention_scores import Array, Numbers, row_lengths
+from tilewright.ops.attention_scores import Array, Numbers, numbers_of, row_lengths
 from tilewright.ops.attention_terms import Sizes
 from tilewright.ops.numerics import Check
 from tilewright.runtime.bindings.attention.samples import DROPOUT, SOFTCAP, laid, random_values, table_samples
@@ -147,16 +147,6 @@ def sample(problem: AttentionBackwardProblem, seed: int = 0) -> Sample:
                 operands.pop(name, None)
     operands |= _results(p)
     return Sample(tuple(operands.get(name) for name in NAMES), scalars, tuple(Attributes(problem=p)))
-
-
-def numbers_of(problem: AttentionBackwardProblem, scalars: tuple[float, ...]) -> Numbers:
-    """The numbers of a call as the reference takes them."""
-    scale, softcap, dropout, *halves = scalars
-    low, high, offset_low, offset_high = (int(half) for half in halves)
-    return Numbers(
-        scale, softcap if problem.softcap else 0.0, dropout if problem.dropout else 0.0, low | high << 32,
-        offset_low | offset_high << 32,
-    )  # fmt: skip
 
 
 def judge(problem: AttentionBackwardProblem, sample: Sample) -> Callable[[Sample], Check]:

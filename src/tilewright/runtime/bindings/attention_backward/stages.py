@@ -88,7 +88,7 @@ def _between(problem: AttentionBackwardProblem) -> dict[str, int]:
     return {**places, "": at}
 
 
-def _pointers(kind: Any, slots: Mapping[str, str]) -> list[Pointer]:
+def _pointers(kind: Any, slots: Mapping[str, str]) -> tuple[Pointer, ...]:
     """Pointers of a struct's fields to slots, both by name."""
     return pointers(kind, {field: AT[slot] for field, slot in slots.items()})
 
@@ -96,7 +96,7 @@ def _pointers(kind: Any, slots: Mapping[str, str]) -> list[Pointer]:
 def _handed(kind: Any, fields: Mapping[str, str], between: Mapping[str, int] | None, is_input: bool) -> list[Pointer]:
     """Pointers to results between stages: into the workspace, or slots of their own where a stage is by itself."""
     if between is None:
-        return _pointers(kind, {field: f"given_{name}" if is_input else name for field, name in fields.items()})
+        return list(_pointers(kind, {field: f"given_{name}" if is_input else name for field, name in fields.items()}))
     return [Pointer(offset(kind, field), BETWEEN, shift=between[name]) for field, name in fields.items()]
 
 

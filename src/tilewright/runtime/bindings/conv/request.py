@@ -63,7 +63,7 @@ class Attributes(NamedTuple):
 
 @dataclass(slots=True)
 class _Call:
-    """A call on its way to a request."""
+    """A call that becomes a request."""
 
     attributes: Attributes
     target: str

@@ -71,7 +71,7 @@ def _bad(rule: str, message: str, value: object, remedy: str) -> ProblemError:
 
 @dataclass(slots=True)
 class _Call:
-    """A call on its way to a request."""
+    """A call that becomes a request."""
 
     attributes: Attributes
     target: str

@@ -1,4 +1,4 @@
-"""The fp8 pipeline of attention on sm_90a: both products in e4m3, values transposed in shared memory on their way.
+"""The fp8 pipeline of attention on sm_90a: both products in e4m3, values transposed through shared memory.
 
 As `ws`, with tiles of query rows of one head; few rows are read as fast by `mma_decode`, which packs heads.
 """

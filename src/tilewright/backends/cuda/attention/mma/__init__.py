@@ -1,7 +1,7 @@
 """The mma pipeline of attention on NVIDIA GPUs: its schedules, what is legal, and what is proposed.
 
 Warps fetch by cp.async and multiply by mma.sync, so that it runs on sm_80 and later, and takes what TMA of
-sm_90a does not: any stride, pages of any layout, fp8 (spread to two bytes on its way to the tensor cores, exactly),
+sm_90a does not: any stride, pages of any layout, fp8 (widened to two bytes before the tensor cores, exactly),
 heads of up to 576.  `mma` keeps tiles of query rows of one head; `mma_decode` packs the query heads of one of keys.
 """
 

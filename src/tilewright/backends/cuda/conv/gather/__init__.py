@@ -70,7 +70,7 @@ class GatherSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How an operand comes in; `Gathered` in cuda/conv/gather/shape.h."""
+    """How an operand is loaded; `Gathered` in cuda/conv/gather/shape.h."""
 
     size: int  # bytes of an element
     lines: int
@@ -88,12 +88,12 @@ class Side:
 
     @property
     def single(self) -> bool:
-        """Whether it comes element by element, which no copy can."""
+        """Whether it is loaded element by element, which no copy can."""
         return bool(MEMORY("gather_single", self.vector * self.size))
 
     @property
     def held(self) -> bool:
-        """Whether it comes through registers: element by element, or in vectors of floats that are transposed there."""
+        """Whether it is loaded through registers: element by element, or in vectors of floats transposed there."""
         return bool(MEMORY("gather_held", self.plain, self.along_k, self.vector * self.size))
 
     @property
@@ -121,7 +121,7 @@ def sides(signature: ConvSignature, schedule: GatherSchedule) -> tuple[Side, Sid
 def ctas_per_sm(spec: KernelSpec) -> int:
     """Blocks of one multiprocessor, at least: the compiler keeps to the registers that leaves.
 
-    What is on its way through registers needs some.  On sm_90 as many as were fastest there; elsewhere none spills.
+    What is copied through registers needs some.  On sm_90 as many as were fastest there; elsewhere none spills.
     """
     h: GatherSchedule = spec.schedule
     threads = 256
@@ -156,7 +156,7 @@ def shared_bytes(signature: ConvSignature, schedule: GatherSchedule) -> int:
 # Tile and warps.
 Tiles = tuple[tuple[int, int, Pair], ...]
 _PIXELS: Tiles = ((128, 128, (2, 4)), (128, 64, (4, 2)), (64, 64, (2, 2)), (128, 32, (4, 1)), (128, 16, (4, 1)))
-_BYTES: Tiles = (*_PIXELS[:3], (128, 32, (8, 1)), (128, 16, (8, 1)))  # as many registers hold fewer on their way
+_BYTES: Tiles = (*_PIXELS[:3], (128, 32, (8, 1)), (128, 16, (8, 1)))  # as many registers hold fewer in flight
 _WEIGHTS: Tiles = ((128, 128, (2, 4)), (64, 128, (2, 4)), (64, 64, (2, 2)), (16, 64, (1, 4)))
 _PLAIN_PIXELS: Tiles = ((128, 128, (2, 2)), (128, 64, (4, 1)), (64, 64, (2, 2)), (128, 32, (4, 1)))
 _PLAIN_WEIGHTS: Tiles = ((128, 128, (2, 2)), (64, 128, (2, 2)), (64, 64, (2, 2)), (32, 64, (2, 2)))

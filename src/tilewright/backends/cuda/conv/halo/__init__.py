@@ -31,7 +31,7 @@ MOST_HALO = 1024  # pixels of one traversal
 @renamed_fields({"band": "halo_rows"}, {"pipeline": {"band": "halo", "padded_band": "padded_halo"}})
 @dataclass(frozen=True, slots=True)
 class HaloSchedule:
-    """Halo tiles are loaded once for all taps of a filter of stride 1; consumer warpgroups take turns."""
+    """Halo tiles are loaded once for all taps of a filter of stride 1; consumer warpgroups alternate."""
 
     pipeline: str = field(default="halo", kw_only=True)
     tile: Shape

@@ -40,7 +40,7 @@ class ConvTmaWsSchedule:
     tile: Shape
     stages: int
     cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n
-    grouping: str = "cooperative"  # warpgroups share a tile, or take turns
+    grouping: str = "cooperative"  # warpgroups share a tile, or alternate
     tile_scheduler: str = "data_parallel"  # whole tiles; equal shares of all k-blocks (stream-K); splits of k
     store: str = "direct"  # or tma: results leave through TMA
     merged: bool = False  # groups of few channels, several as one

@@ -115,7 +115,7 @@ def sums(schedule: MultistageSchedule) -> int:
 
 
 def most_sums(signature: GemmSignature, vector: int) -> int:
-    """Of one thread; `vector` is the narrower one.  Registers also hold widened fp8, and bytes on the way."""
+    """Of one thread; `vector` is the narrower one.  Registers also hold widened fp8, and bytes in flight."""
     fp8 = signature.dtype_a in FP8
     if fp8 and (vector == 1 or transposed(signature)):
         return 32

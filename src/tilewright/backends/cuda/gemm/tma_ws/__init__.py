@@ -132,7 +132,7 @@ def _cluster(signature: GemmSignature, schedule: TmaWsSchedule) -> Iterator[Viol
         ),
     ):
         if along_k and not (packed and what == "B") and line // parts >= PART_GRAIN:
-            continue  # where parts are no whole atoms, blocks take turns
+            continue  # where parts are no whole atoms, blocks alternate
         length, unit = (line, "lines") if along_k else (LINES, "k")  # of which each block fetches a part
         if length % parts or length // parts % PART_GRAIN:
             yield Violation(

@@ -23,7 +23,7 @@ class TmaWsSchedule:
     tile: Shape
     stages: int  # tiles of A and B under way
     cluster: Pair = (1, 1)  # blocks that share what they fetch, along m and n; with cluster_k, the k of one tile
-    grouping: str = "cooperative"  # warpgroups share a tile, or take turns
+    grouping: str = "cooperative"  # warpgroups share a tile, or alternate
     swap_ab: bool = False  # computes the transposed product: rows along wgmma's narrow side, for few rows
     tile_scheduler: str = "data_parallel"  # or stream_k, split_k, or cluster_k: splits of k in a cluster
     store: str = "direct"  # or tma: the epilogue store

@@ -33,7 +33,7 @@ class TmaView:
 
     @property
     def warpgroups(self) -> int:
-        """Consumer warpgroups: where they take turns, two."""
+        """Consumer warpgroups: where they alternate, two."""
         return max(2, self.groups)
 
     def stage_bytes(self, by_lines: bool) -> int:
