@@ -193,22 +193,12 @@ void Bundle::check_headers() const {
 }
 
 std::string Bundle::target(const std::string &wanted) const {
-  const Json &targets = manifest_.at("targets", "the manifest");
-  const bool any_cpu = wanted.empty() || wanted == "cpu";
-  std::string best, all;
-  if (wanted == "cuda" || wanted == "hip")
-    for (const std::string &arch : archs_run_by(Device(wanted, -1).facts().arch))
-      if (best.empty() && targets.find(arch)) best = arch;
-  for (const auto &target : targets.members("targets")) {
-    all += (all.empty() ? "" : ", ") + target.first;
-    const bool mine = any_cpu ? cpu_level(target.first) >= 0 && cpu_runs(target.first) : target.first == wanted;
-    if (mine && (best.empty() || cpu_level(target.first) > cpu_level(best))) best = target.first;
-  }
+  std::vector<std::string> targets;
+  for (const auto &target : manifest_.at("targets", "the manifest").members("targets")) targets.push_back(target.first);
+  const std::string best = best_of(targets, wanted);
   if (best.empty())
-    throw bad_request(
-        "bundle-target", wanted,
-        path_ + " has kernels for " + all + (any_cpu ? ", of which this CPU runs none" : ", not for " + wanted),
-        "name one of its targets, or build a bundle for this one");
+    throw bad_request("bundle-target", wanted, path_ + " has kernels for " + others_than(targets, wanted),
+                      "name one of its targets, or build a bundle for this one");
   return best;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "failure.hpp"
+#include "host.hpp"
 
 namespace tw {
 namespace runtime {
@@ -35,6 +36,25 @@ std::vector<std::string> archs_run_by(const std::string &arch) {
   for (const Nvidia &known : nvidia())
     if (known.arch == arch) archs.insert(archs.end(), known.runs.begin(), known.runs.end());
   return archs;
+}
+
+std::string best_of(const std::vector<std::string> &archs, const std::string &wanted) {
+  const bool any_cpu = wanted.empty() || wanted == "cpu";
+  std::string best;
+  if (wanted == "cuda" || wanted == "hip")
+    for (const std::string &arch : archs_run_by(Device(wanted, -1).facts().arch))
+      if (best.empty() && std::find(archs.begin(), archs.end(), arch) != archs.end()) best = arch;
+  for (const std::string &arch : archs) {
+    const bool mine = any_cpu ? cpu_level(arch) >= 0 && cpu_runs(arch) : arch == wanted;
+    if (mine && (best.empty() || cpu_level(arch) > cpu_level(best))) best = arch;
+  }
+  return best;
+}
+
+std::string others_than(const std::vector<std::string> &archs, const std::string &wanted) {
+  std::string all;
+  for (const std::string &arch : archs) all += (all.empty() ? "" : ", ") + arch;
+  return all + (wanted.empty() || wanted == "cpu" ? ", of which this CPU runs none" : ", not for " + wanted);
 }
 
 std::vector<std::string> archs_of_capability(int major, int minor) {

@@ -39,6 +39,11 @@ Driver &driver_of(const std::string &backend);
 // Archs whose kernels a device runs, the best first: of a compute capability, or of what HIP calls its arch.
 std::vector<std::string> archs_of_capability(int major, int minor);
 std::vector<std::string> archs_run_by(const std::string &arch);
+// Of some archs the requested one; the best that the current device runs (of cuda or hip), or this CPU (of cpu or of
+// nothing).  Empty where there is none.
+std::string best_of(const std::vector<std::string> &archs, const std::string &wanted);
+// For a message where there is none: what there is instead.
+std::string others_than(const std::vector<std::string> &archs, const std::string &wanted);
 
 class Device {
  public:

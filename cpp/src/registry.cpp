@@ -26,6 +26,10 @@ bool is_folder(const std::string &path) {
   struct stat status;
   return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
+bool exists(const std::string &path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0;
+}
 bool is_file(const std::string &path) {
   struct stat status;
   return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
@@ -134,8 +138,9 @@ void demand_number(const std::string &what, const std::string &name, int64_t num
 
 const Entry &Registry::entry(int64_t index) const {
   if (index < 0 || index >= count())
-    throw bad_request("kernel-index", std::to_string(index), "the registry has " + std::to_string(count()) + " kernels",
-                      "use a place from 0 up to that");
+    throw bad_request("kernel-index", std::to_string(index),
+                      "there is no kernel " + std::to_string(index) + ": the registry has " + std::to_string(count()),
+                      count() ? "use an index from 0 to " + std::to_string(count() - 1) : "add kernels first");
   return entries_[size_t(index)];
 }
 
@@ -158,23 +163,39 @@ void Registry::add(const std::string &path) {
     add_json(content(path), path.find('/') == std::string::npos ? "." : path.substr(0, path.find_last_of('/')), path);
   else if (is_file(path) || ends_with(path, ".so")) add_library(path);
   else
-    throw bad_request("registry-path", path, "there is no file or folder " + path,
-                      "give a folder or JSON file that Registry.export() wrote, a bundle, or a library of kernels");
+    throw bad_request(
+        "registry-path", path,
+        exists(path) ? path + " is neither a file nor a folder" : "there is no file or folder '" + path + "'",
+        "give a folder or JSON file that Registry.export() wrote, a bundle, or a library of kernels");
 }
 
 void Registry::add_folder(const std::string &path) {
   if (is_file(path + "/registry.json")) return add(path + "/registry.json");
-  std::vector<std::string> libraries;
+  std::vector<std::string> libraries, archs;
   if (DIR *folder = opendir(path.c_str())) {
-    while (const dirent *item = readdir(folder))
-      if (ends_with(item->d_name, ".so")) libraries.push_back(path + "/" + item->d_name);
+    while (const dirent *item = readdir(folder)) {
+      const std::string name = item->d_name;
+      if (ends_with(name, ".so")) libraries.push_back(path + "/" + name);
+      if (name[0] != '.' && is_file(path + "/" + name + "/registry.json")) archs.push_back(name);
+    }
     closedir(folder);
   }
+  if (libraries.empty() && !archs.empty()) return add_archs(path, std::move(archs));
   if (libraries.empty())
     throw bad_request("registry-folder", path, path + " holds neither a registry.json nor libraries",
                       "give a folder that Registry.export() wrote, or one of built libraries");
   std::sort(libraries.begin(), libraries.end());
   for (const std::string &library : libraries) add_library(library);
+}
+
+// A folder with one for each arch, as `tilewright_add_kernels` builds it, is opened as a bundle is.
+void Registry::add_archs(const std::string &path, std::vector<std::string> archs) {
+  std::sort(archs.begin(), archs.end());
+  const std::string best = best_of(archs, target_);
+  if (best.empty())
+    throw bad_request("registry-target", target_, path + " has kernels for " + others_than(archs, target_),
+                      "name one of these archs, or build kernels for this one");
+  add(path + "/" + best + "/registry.json");
 }
 
 void Registry::add_bundle(const std::string &path) {

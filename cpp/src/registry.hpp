@@ -75,6 +75,7 @@ class Registry {
   void settle_choices();
   void settle_models();
   void add_folder(const std::string &path);
+  void add_archs(const std::string &path, std::vector<std::string> archs);
   void add_library(const std::string &path);
   void add_bundle(const std::string &path);
   void add_models(const Json &rows, const std::string &folder);

@@ -51,6 +51,9 @@ int main(int count, char **arguments) {
   run(dispatcher, tw::ConvProblem(2, 5, 7, {9, 8}, {3, 3}).epilogue(tw::Epilogue::add, 2, 1), team);
 
   CHECK(rule_of([] { tw::ConvProblem(1, 4, 4, {8, 8}, {3}).check(); }) == "spatial-rank");
+  for (int direction : {-1, 3})
+    CHECK(rule_of([&] { tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3}).direction(tw::ConvDirection(direction)).check(); }) ==
+          "direction-name");
   CHECK(rule_of([] { tw::ConvProblem(1, 4, 4, {2, 2}, {3, 3}).check(); }) == "window-fits");
   CHECK(rule_of([] { tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3}).groups(3).check(); }) == "groups-divide");
   CHECK(rule_of([] {

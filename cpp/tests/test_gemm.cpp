@@ -130,13 +130,14 @@ static void errors(const tw::Dispatcher &dispatcher) {
   }
   CHECK(tw::GemmProblem(INT64_MAX, INT64_MAX, INT64_MAX).batch(INT64_MAX).bytes() > 0);
   CHECK(rule_of([&] { dispatcher.plan(problem).workspace_bytes({}, 0); }) == "threads");
+  CHECK(rule_of([&] { dispatcher.plan(problem).workspace_bytes({}, INT64_MAX); }) == "threads");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).a_stride(2)); }) == "stride-short");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue::add, 0)); }) ==
         "epilogue-d-count");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).dtype(tw::Dtype::fp8_e5m2)); }) == "no-kernel");
   CHECK(rule_of([&] { dispatcher.plan(problem).run(tw::GemmOperands().a(a.data())); }) == "operand-missing");
   CHECK(rule_of([&] { dispatcher.plan_with(problem, "0123456789"); }) == "kernel-digest");
-  CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).dtype(tw::Dtype(99))); }) == "no-kernel");
+  CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).dtype(tw::Dtype(99))); }) == "dtype-input");
   CHECK(rule_of([&] { dispatcher.plan(tw::GemmProblem(4, 4, 4).epilogue(tw::Epilogue(-1))); }) == "epilogue-name");
   CHECK(rule_of([&] { dispatcher.candidates(problem, 1); }) == "stage-index");
 }
@@ -153,6 +154,9 @@ static void memory(const tw::Dispatcher &dispatcher) {
   with_c.run(tw::GemmOperands(small).beta(0));
   CHECK(accum[0] == 4);
   CHECK(rule_of([&] { with_c.run(small); }) == "operand-missing");
+  const auto without = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr"));
+  CHECK(rule_of([&] { without.run(tw::GemmOperands(small).beta(2)); }) == "operand-unused");
+  CHECK(rule_of([&] { without.run(tw::GemmOperands(small).beta(0)); }) == "");
   const auto batched = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").batch(3));
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).c(ones.data())); }) == "operand-unused");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).b_up(ones.data())); }) == "operand-unused");

@@ -114,6 +114,8 @@ static void times(const tw::Registry &registry) {
   }
   options.least_seconds = 0, options.flush_bytes = -1;
   CHECK(rule_of([&] { tw::timed(plan, operands, team, options); }) == "timing-options");
+  options.flush_bytes = INT64_MAX;
+  CHECK(rule_of([&] { tw::timed(plan, operands, team, options); }) == "memory");
 }
 
 int main(int count, char **arguments) {

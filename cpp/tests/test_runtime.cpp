@@ -1,5 +1,6 @@
 // Registries and the C functions: what is listed, found, written and refused.  Arguments: a folder of Registry.export(),
 // and a folder to write into.
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,6 +113,37 @@ static void fields() {
   CHECK(key.numbers("none").empty() && key.numbers("dtype").empty() && key.numbers("pad").empty());
 }
 
+// What was moved from is still what it was: handles are copied.  A team's threads have one owner.
+static void moved(const tw::Registry &registry) {
+  const tw::GemmProblem problem = tw::GemmProblem(33, 20, 17).layout("rcr");
+  tw::Registry old = registry, mine = std::move(old);
+  CHECK(old.size() == registry.size() && mine.json() == old.json());
+  tw::Dispatcher first(registry), second = std::move(first);
+  auto plan = first.plan(problem), other = std::move(plan);
+  CHECK(first.kept_plans() == 1 && plan.selection().kernel.digest == second.select(problem).kernel.digest);
+  const std::vector<float> a(33 * 17, 1.0f), b(20 * 17, 2.0f);
+  std::vector<float> e(33 * 20);
+  plan.run(tw::GemmOperands().a(a.data()).b(b.data()).e(e.data()));
+  CHECK(e[659] == 34.0f);
+  tw::Team team(2), owner = std::move(team);
+  CHECK(rule_of([&] { plan.run(tw::GemmOperands().a(a.data()).b(b.data()).e(e.data()), team); }) == "team-moved");
+  CHECK(owner.threads() == 2 && rule_of([&] { team.threads(); }) == "team-moved");
+}
+
+// A folder with one for each arch is opened as a bundle is: the best that this CPU runs, or the one that is named.
+static void archs(const tw::Registry &registry, const std::string &mine) {
+  const std::string target = registry.target();
+  for (const std::string &folder : {mine, mine + "/" + target, mine + "/sm_90a", mine + "/notes"})
+    mkdir(folder.c_str(), 0700);
+  write(mine + "/" + target + "/registry.json", registry.json());
+  write(mine + "/sm_90a/registry.json", "{}");
+  CHECK(tw::Registry::open(mine).target() == target && tw::Registry::open(mine, target).size() == registry.size());
+  CHECK(tw::Registry::open(mine, "cpu").target() == target);
+  CHECK(rule_of([&] { tw::Registry::open(mine, "gfx942"); }) == "registry-target");
+  CHECK(value_of([&] { tw::Registry::open(mine, "gfx942"); }) == "gfx942");
+  CHECK(rule_of([&] { tw::Registry::open(mine, "sm_90a"); }) == "registry-json");  // that one, which is none
+}
+
 int main(int count, char **arguments) {
   if (count < 3) return std::puts("usage: test_runtime FOLDER EMPTY_FOLDER"), 2;
   CHECK(!*tw_last_error()->rule && !*tw_last_error()->remedy);  // before any: texts without a letter
@@ -159,6 +191,9 @@ int main(int count, char **arguments) {
   CHECK(tw::Registry::open(folder, "cpu").target() == registry.target());  // whichever arch of CPUs it has
   write(mine + "/nothing.json", "");
   CHECK(rule_of([&] { tw::Registry::open(mine + "/nothing.json"); }) == "registry-file");
-  structs(registry), teams(), threads(registry);
+  CHECK(rule_of([&] { tw::Registry::open("/dev/null"); }) == "registry-path");
+  CHECK(rule_of([&] { registry.kernel(registry.size()); }) == "kernel-index");
+  CHECK(rule_of([] { tw::Registry("generic").kernel(0); }) == "kernel-index");
+  structs(registry), teams(), threads(registry), moved(registry), archs(registry, mine + "/archs");
   return done("runtime", int(registry.size()));
 }

@@ -38,6 +38,7 @@ COPYING = ("sm_80", "sm_90a", "gfx942")  # where kernels of convolutions refuse 
 SEED, THREADS = int(os.environ.get("CHOICE_SEED") or 25), 6
 FAMILIES = ("forward", "append")
 QUICK, LONG, WHOLE = 100, 500, 5000  # problems of an op and a target: 2,000, 10,000 and 100,000 in all
+TOGETHER = 250  # of a registry: that of 5,000 problems has a hundred thousand kernels, most of them of no other problem
 
 
 def problem(draw: random.Random, op: str, target: str) -> Any:
@@ -91,10 +92,17 @@ def stage_choice(registry: tw.Registry, stage: Any, threads: int = THREADS) -> t
 
 def compare(op: str, target: str, count: int, folder: Path) -> Counter[str]:
     """How many problems were decided by each tier; all of them alike."""
-    draw = random.Random(f"{SEED} {op} {target}")
-    problems = [problem(draw, op, target) for _ in range(count)]
-    registry = programs.registry_of(target, [stage for one in problems for stage in stages_of(one, target)])
-    return compared(registry, problems, folder)
+    draw, tiers = random.Random(f"{SEED} {op} {target}"), Counter[str]()
+    for some in groups(count):
+        problems = [problem(draw, op, target) for _ in range(some)]
+        registry = programs.registry_of(target, [stage for one in problems for stage in stages_of(one, target)])
+        tiers += compared(registry, problems, folder)
+    return tiers
+
+
+def groups(count: int) -> list[int]:
+    """How many problems each registry is for."""
+    return [min(TOGETHER, count - begin) for begin in range(0, count, TOGETHER)]
 
 
 def compared(registry: tw.Registry, problems: Sequence[Any], folder: Path) -> Counter[str]:
@@ -141,14 +149,20 @@ def apart(drawn: Any, name: str) -> tuple[int, ...]:
 
 
 def compare_copies(target: str, count: int, folder: Path) -> Counter[str]:
-    draw = random.Random(f"{SEED} copies {target}")
-    problems = [problem(draw, "conv", target) for _ in range(count)]
+    draw, tiers = random.Random(f"{SEED} copies {target}"), Counter[str]()
+    for some in groups(count):
+        problems = [*(problem(draw, "conv", target) for _ in range(some)), *joined_windows()]
+        stages = [stage for one in problems for stage in stages_of(one, target)]
+        tiers += compared(particular(target, stages), problems, folder)
+    return tiers
+
+
+def joined_windows() -> list[tw.ConvProblem]:
     patches = tw.ConvProblem(2, 3, 16, (8, 8), (4, 4), stride=(4, 4))  # joined to whole vectors where they lie so
-    for variant in VARIANTS:
-        each = replace(patches, variant=variant)
-        problems += [each, replace(each, aligned=False), replace(each, x_strides=apart(each, "x"))]
-    stages = [stage for one in problems for stage in stages_of(one, target)]
-    return compared(particular(target, stages), problems, folder)
+    each = [replace(patches, variant=variant) for variant in VARIANTS]
+    return [
+        form for one in each for form in (one, replace(one, aligned=False), replace(one, x_strides=apart(one, "x")))
+    ]
 
 
 @pytest.mark.parametrize("op", DRAWN)

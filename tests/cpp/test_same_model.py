@@ -6,7 +6,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from tests.cpp import programs
-from tests.cpp.test_same_choice import SEED, line, problem, stage_choice, stages_of
+from tests.cpp.test_same_choice import SEED, groups, line, problem, stage_choice, stages_of
 from tilewright import ops, settings
 from tilewright.arch.host import l2_bytes
 from tilewright.dispatch import exported_models, learned, model_files, registry_json
@@ -80,8 +80,13 @@ def compare(case: str, count: int, folder: Path, patch: pytest.MonkeyPatch) -> C
     patch.setattr(learned, "machine", lambda _: dict(device) or here)
     patch.setattr(learned, "at_hand", lambda: True)
     learned._at_hand.cache_clear()
-    draw = random.Random(f"{SEED} {case}")
-    problems = [usual(draw, op, target) for _ in range(count)]
+    draw, tiers, env = random.Random(f"{SEED} {case}"), Counter[str](), stub(folder) if device else dict(os.environ)
+    for some in groups(count):
+        tiers += compared([usual(draw, op, target) for _ in range(some)], target, folder, env)
+    return tiers
+
+
+def compared(problems: Sequence[Any], target: str, folder: Path, env: Mapping[str, str]) -> Counter[str]:
     registry = programs.registry_of(target, [stage for each in problems for stage in stages_of(each, target)])
     data = with_models(registry, folder)
     with settings.override(measure=False, models=True, strict=False, missing="compile"):
@@ -90,7 +95,6 @@ def compare(case: str, count: int, folder: Path, patch: pytest.MonkeyPatch) -> C
     (folder / "registry.json").write_text(registry_json.written(data))
     chooser = programs.program(programs.CPP / "tests" / "choose.cpp", folder / "choose")
     words = (str(chooser), str(folder / "registry.json"), str(THREADS), str(l2_bytes()))
-    env = stub(folder) if device else dict(os.environ)
     answers = programs.call(*words, input="\n".join(map(line, problems)) + "\n", env=env).splitlines()
     for each, wanted, answer in zip(problems, expected, answers, strict=True):
         digest, tier, seconds = answer.split()

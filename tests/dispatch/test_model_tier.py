@@ -396,3 +396,17 @@ def test_without_models_nothing_is_imported_for_them(shelf: Path) -> None:
         [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=settings.environment()
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_of_one_kernel_no_model_is_read(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bundles often have one of a signature: reading and arranging a model was a fifth of a first call."""
+    wanted = other_pipeline()
+    put(shelf, model(wanted))
+    first, second, *_ = sorted(served(), key=lambda spec: spec.schedule.pipeline == wanted)
+    read: list[int] = []
+    voices = learned.voices
+    monkeypatch.setattr(learned, "voices", lambda arch, threads, specs: read.append(1) or voices(arch, threads, specs))
+    alone = Registry(TARGET, [first]).select(PROBLEM)
+    assert (alone.spec.digest, alone.tier, alone.reason, read) == (first.digest, "heuristic", "the only kernel", [])
+    Registry(TARGET, [first, second]).select(PROBLEM)
+    assert read == [1]

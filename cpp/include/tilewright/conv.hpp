@@ -323,6 +323,10 @@ class ConvProblem {
     return elements;
   }
   void demand_types() const {
+    if (direction_ < ConvDirection::forward || direction_ > ConvDirection::backward_weight)
+      throw detail::request_error("direction-name", std::to_string(int(direction_)),
+                                  "no direction has the number " + std::to_string(int(direction_)),
+                                  "use one of tw::ConvDirection");
     const bool known = dtype_ == Dtype::fp32 || dtype_ == Dtype::fp16 || dtype_ == Dtype::bf16 || dtype_ == Dtype::int8;
     if (!known)
       throw detail::request_error("dtype-input", name_of(dtype_),

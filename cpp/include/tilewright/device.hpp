@@ -38,9 +38,12 @@ class DeviceMemory {
   int64_t bytes_;
 };
 
-// One GPU.  Streams are those of its driver (a CUstream, cudaStream_t or hipStream_t); null is the default one.
+// One GPU.  Streams are those of its driver (a CUstream, cudaStream_t or hipStream_t); null is the default one.  A handle:
+// copies are the same device, and what would move one copies it, so that none is empty.
 class Device {
  public:
+  Device(const Device &) = default;
+  Device &operator=(const Device &) = default;
   // `backend`: "cuda" or "hip"; `index`: -1 for the device of the thread's current context.
   explicit Device(const std::string &backend, int64_t index = -1) {
     detail::demand_runtime();

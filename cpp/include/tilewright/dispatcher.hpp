@@ -85,9 +85,11 @@ class PlanCache {
 
 }  // namespace detail
 
-// Copies share the plans they keep.
+// Copies share the plans they keep; what would move a dispatcher copies it, so that none is empty.
 class Dispatcher {
  public:
+  Dispatcher(const Dispatcher &) = default;
+  Dispatcher &operator=(const Dispatcher &) = default;
   // Of the kernels that serve a problem, each with its estimate, in the registry's order (they are not sorted by it): the
   // index of the one to take, or -1 to leave the choice to what decides without a heuristic.
   using Heuristic = std::function<int64_t(const Described &problem, const std::vector<Candidate> &serving)>;

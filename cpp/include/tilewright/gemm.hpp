@@ -358,6 +358,7 @@ class GemmProblem {
   }
   // What no target computes; which types a target has kernels for, its registry says.
   void demand_types() const {
+    for (Dtype type : {a_, b_}) detail::demand_type(type);
     const bool whole = a_ == Dtype::int8 || b_ == Dtype::int8;
     const bool tf32 = a_ == Dtype::tf32 || b_ == Dtype::tf32;
     if (whole || tf32 ? a_ != b_ : a_ == Dtype::int32 || b_ == Dtype::int32)
@@ -388,6 +389,10 @@ class GemmProblem {
     if (o.c_at && !beta_)
       throw detail::request_error("operand-unused", "c", "C is given, and the problem has none",
                                   "describe it with GemmProblem::with_c(), or leave C out");
+    if (!beta_ && o.beta_is != 1 && o.beta_is != 0)
+      throw detail::request_error("operand-unused", std::to_string(o.beta_is),
+                                  "beta is " + std::to_string(o.beta_is) + ", and the problem has no C",
+                                  "describe C with GemmProblem::with_c() and give it, or leave beta out");
     if (o.b_up_at && !dual())
       throw detail::request_error("operand-unused", "b_up", "a second B is given, and the problem has one product",
                                   "describe a gate without D tensors (Epilogue::silu_and_mul), or leave b_up out");

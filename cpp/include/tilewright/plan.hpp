@@ -56,10 +56,14 @@ template <class Operands> auto packed_for(const Operands &operands, int) -> decl
 template <class Operands> const std::string *packed_for(const Operands &, ...) { return nullptr; }
 }  // namespace detail
 
-// `Problem` says how operands become the arguments of each stage's kernel.  A plan is a handle: copies share it.
+// `Problem` says how operands become the arguments of each stage's kernel.  A plan is a handle: copies share it, and what
+// would move it copies it, so that none is empty.
 template <class Problem> class Plan {
  public:
   using Operands = typename Problem::Operands;
+
+  Plan(const Plan &) = default;
+  Plan &operator=(const Plan &) = default;
 
   Plan(Registry registry, Problem problem, Selection selection)
       : state_(std::make_shared<const State>(std::move(registry), std::move(problem), std::move(selection))) {}
@@ -74,7 +78,8 @@ template <class Problem> class Plan {
 
   // Bytes of scratch memory a run needs, aligned to 64: what its kernels need, and what one stage leaves for the next.
   int64_t workspace_bytes(const Operands &operands, int64_t threads) const {
-    if (threads < 1)
+    constexpr int64_t kMostThreads = 4096;  // of a team
+    if (threads < 1 || threads > kMostThreads)
       throw detail::request_error("threads", std::to_string(threads),
                                   "a workspace for " + std::to_string(threads) + " threads",
                                   "use those of the team that runs it, Team::threads(); 1 on a GPU");

@@ -132,6 +132,12 @@ inline void demand_apart(const char *name, const int64_t *shape, size_t rank, co
   }
 }
 
+inline void demand_type(Dtype type) {
+  if (type >= Dtype::fp32 && type <= Dtype::int32) return;
+  throw request_error("dtype-input", std::to_string(int(type)), "no type has the number " + std::to_string(int(type)),
+                      "use one of tw::Dtype");
+}
+
 // `gates`: the op has those too; `most_d`: D tensors that its kernels take.
 inline void demand_epilogue(Epilogue epilogue, int64_t num_d, bool gates, int64_t most_d) {
   if (epilogue < Epilogue::none || epilogue > Epilogue::fastgelu_and_mul || (is_gate(epilogue) && !gates))

@@ -66,8 +66,11 @@ struct KernelKey {
   }
 };
 
+// A handle: copies are the same registry, and what would move one copies it, so that none is empty.
 class Registry {
  public:
+  Registry(const Registry &) = default;
+  Registry &operator=(const Registry &) = default;
   // `target` is an arch, such as "x86_64_v3"; empty: that of the first registry that is added.
   explicit Registry(const std::string &target = "") {
     detail::demand_runtime();

@@ -15,8 +15,12 @@ class Team {
     detail::demand(tw_team_new(threads, &made));
     team_.reset(made);
   }
-  int64_t threads() const { return team_->threads; }
-  tw_host_team *get() const { return team_.get(); }
+  int64_t threads() const { return get()->threads; }
+  tw_host_team *get() const {
+    if (team_) return team_.get();
+    throw detail::request_error("team-moved", "tw::Team", "the team was moved to another tw::Team",
+                                "use that one, or make another");
+  }
 
  private:
   struct Free {

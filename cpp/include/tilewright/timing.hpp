@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <string>
 #include <vector>
 
 namespace tw {
@@ -38,6 +40,17 @@ inline void demand_timing(const TimingOptions &options) {
                         "use 0 to 86400 least_seconds");
 }
 
+// Memory that is written over between measurements.
+inline std::vector<char> flushed(int64_t bytes) {
+  try {
+    return std::vector<char>(size_t(bytes));
+  } catch (const std::exception &) {  // too much for memory, or for a vector
+    throw Error("machine", "memory", std::to_string(bytes),
+                "no memory for " + std::to_string(bytes) + " bytes to write over between measurements",
+                "use fewer flush_bytes: twice the last cache is enough");
+  }
+}
+
 // `run` queues or makes a run, `wait` ends when all are done, `flush` writes over caches.
 template <class Run, class Wait, class Flush>
 Timing timed(const TimingOptions &options, Run run, Wait wait, Flush flush) {
@@ -66,7 +79,7 @@ Timing timed(const TimingOptions &options, Run run, Wait wait, Flush flush) {
 template <class Problem> Timing timed(const Plan<Problem> &plan, const typename Problem::Operands &operands,
                                       const Team &team, const TimingOptions &options = {}) {
   detail::demand_timing(options);  // before memory is asked for
-  std::vector<char> other(size_t(options.flush_bytes));
+  std::vector<char> other = detail::flushed(options.flush_bytes);
   char value = 0;
   return detail::timed(
       options, [&] { plan.run(operands, team); }, [] {}, [&] { std::fill(other.begin(), other.end(), ++value); });

@@ -159,7 +159,8 @@ class Judges:
         return by_estimate(mine.specs[best], seconds, count)
 
     def _asking(self, mine: Judge, arch: Arch, threads: int) -> Asking:
-        voices = self._voices(mine, arch, threads)
+        # Of one kernel, which bundles often have, no model is read: that takes a sixth of a first call.
+        voices = self._voices(mine, arch, threads) if len(mine.specs) > 1 else ()
         if not voices:
             return Asking(mine, (), None)
         from tilewright.dispatch.chooser import chooser  # without a model there is nothing to import
