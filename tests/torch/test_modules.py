@@ -227,7 +227,7 @@ def test_grouped_heads_and_three_dimensions() -> None:
 @pytest.mark.parametrize("recorded", [False, True])
 @pytest.mark.parametrize("case", ["plain", "causal", "float", "one row"])
 def test_the_result_of_attention_lies_in_memory_as_pytorchs(case: str, recorded: bool, compiled: bool) -> None:
-    """`view` takes the result of heads that are views of rows, and a model that goes on with `contiguous` copies nothing."""
+    """`view` takes the result of heads that are views of rows, and `contiguous` copies nothing."""
     rows = 1 if case == "one row" else 5
     q, k = heads(2, rows, 4, 16).transpose(1, 2), heads(2, 7, 4, 16).transpose(1, 2)
     options = CASES.get(case, {})
@@ -240,7 +240,8 @@ def test_the_result_of_attention_lies_in_memory_as_pytorchs(case: str, recorded:
         ours = torch.compile(merged, fullgraph=True, backend="aot_eager", dynamic=True)
     mine, theirs = q.clone().requires_grad_(recorded), q.clone().requires_grad_(recorded)
     assert mine.stride() == q.stride()
-    found, want = ours(tilewright_torch.scaled_dot_product_attention, mine), merged(F.scaled_dot_product_attention, theirs)
+    found = ours(tilewright_torch.scaled_dot_product_attention, mine)
+    want = merged(F.scaled_dot_product_attention, theirs)
     torch.testing.assert_close(found, want, **TOLERANCE)
     if recorded:
         gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y, x in ((found, mine), (want, theirs))]
