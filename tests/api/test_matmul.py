@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -273,6 +274,16 @@ def test_errors_call_bias_and_residual_by_their_names() -> None:
     assert "ds[0] has shape (5,)" in str(refused("shape-d", lambda: tw.gemm(a, b, bias=good, ds=(short,))))
     assert "(bias) of int8" in str(refused("dtype-d", lambda: tw.gemm(a, b, bias=good.astype(np.int8))))
     assert "bias has elements" in str(refused("array-dtype", lambda: tw.gemm(a, b, bias=good.astype(np.int16))))
+
+
+def test_arrays_that_are_none_and_ranks_are_said_in_words_that_help() -> None:
+    b = np.ones((8, 6), np.float32)
+    assert "a is an array.array, not an array" in str(
+        refused("array-type", lambda: tw.gemm(array.array("f", [1.0]), b))
+    )
+    assert "1 row and 1 column" in refused("array-rank", lambda: tw.gemm(np.float32([1.0])[0:1].reshape(()), b)).remedy
+    assert "matmul" not in refused("array-rank", lambda: tw.matmul(np.ones((), np.float32), b)).remedy
+    assert "b has 1 dimension, and" in str(refused("array-rank", lambda: tw.pack(b[0])))
 
 
 def test_an_output_of_a_type_that_no_kernel_writes_is_not_to_be_converted() -> None:

@@ -117,6 +117,11 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (attend, {"mask": np.ones((1, 2, 4, 5, 7), bool)}, "mask-shape", "does not broadcast"),
     (attend, {"mask": np.ones((5, 7), np.float32)}, "mask-dtype", "bias="),
     (attend, {"bias": np.ones((5, 6), np.float32)}, "bias-shape", "does not broadcast"),
+    # by the name that was given
+    (attend, {"attn_mask": np.ones((3, 5, 7), bool)}, "mask-shape", "attn_mask of shape (3, 5, 7) does not"),
+    (attend, {"attn_mask": np.ones((5, 6), np.float32)}, "bias-shape", "attn_mask of shape (5, 6) does not"),
+    (attend, {"attn_mask": np.ones((5, 7))}, "array-dtype", "attn_mask.astype(np.float32)"),
+    (attend, {"attn_mask": np.ones((5, 7), bool), "bias": np.ones((5, 6), np.float32)}, "bias-shape", "bias of shape"),
     (attend, {"bias": np.ones((5, 7), bool)}, "bias-dtype", "mask="),
     (attend, {"bias": np.ones((5, 7), np.float16)}, "dtype-bias", "bias of fp16"),
     (attend, {"bias": np.ones((5, 7), np.float16)}, "dtype-bias", "; use fp32"),

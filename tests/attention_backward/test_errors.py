@@ -91,6 +91,8 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("head-size", {"k": V, "v": V}, "heads of q have 16"),
     ("heads-divide", {"k": THREE_K, "v": THREE_V, "dk": None, "dv": None}, "not a multiple of 3 KV heads"),
     ("bias-shape", {"bias": np.zeros((3, 5, 7), np.float32)}, "does not broadcast"),
+    ("bias-shape", {"attn_mask": np.zeros((3, 5, 7), np.float32)}, "attn_mask of shape (3, 5, 7) does not broadcast"),
+    ("mask-shape", {"attn_mask": np.ones((3, 5, 7), bool)}, "attn_mask of shape (3, 5, 7) does not broadcast"),
     ("window", {"window": (1, 2, 3, 4)}, "window is"),
     ("sink", {"sink_tokens": 3}, "nothing reads it"),
     ("operand-values", {"seqlens_q": ints(5, 9)}, "seqlens_q holds a number that is out of range for " + CALL),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.bundle.conftest import PROBLEMS, TARGETS
-from tilewright.build.bundle_file import BundleFile
+from tilewright.build.bundle_file import HEAD, BundleFile
 from tilewright.bundle import coverage
 from tilewright.bundle.build import Made
 from tilewright.cli.main import build_app
+from tilewright.codegen.folder import demand_replaceable
 
 
 def bundle_command(*words: object) -> Result:
@@ -144,6 +146,33 @@ def test_mistakes_are_one_error(words: tuple[str, ...], tmp_path: Path, monkeypa
     assert done.exit_code == 1, done.output
     assert "remedy: " in done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_files_of_other_people_are_left_alone(made: Made, tmp_path: Path) -> None:
+    """A bundle and its page are written over; what is no such file is not, nor waited for."""
+    mine, page, archive = tmp_path / "problems.json", tmp_path / "mine.html", tmp_path / "mine.twb"
+    mine.write_text('{"gemm": [{"m": 8, "n": 8, "k": 8}]}', encoding="utf-8")
+    page.write_text("<!doctype html>mine", encoding="utf-8")
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("mine", "mine")
+    os.mkfifo(tmp_path / "pipe")
+    for path in (mine, archive, tmp_path / "pipe"):
+        before = path.read_bytes() if path.is_file() else b""
+        done = bundle_command("build", "--pool", "gemm=tiny", "--targets", "generic", "-o", path)
+        assert done.exit_code == 1
+        assert "[foreign-file]" in done.output
+        assert not path.is_file() or path.read_bytes() == before
+    before = page.read_bytes()
+    assert "[foreign-file]" in bundle_command("coverage", made.path, "--html", page).output
+    assert page.read_bytes() == before
+    page.unlink()
+    for _ in range(2):
+        assert bundle_command("coverage", made.path, "--html", page).exit_code == 0
+    damaged = tmp_path / "damaged.twb"
+    damaged.write_bytes(made.path.read_bytes()[:3000])
+    for old in (damaged, tmp_path / "empty.twb"):
+        old.touch()
+        demand_replaceable(old, HEAD)  # a bundle that is no longer whole, and a file that holds nothing
 
 
 @pytest.mark.parametrize("name", ["../x", "Tilewright"])  # of which one would be written over

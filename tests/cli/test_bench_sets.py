@@ -281,6 +281,8 @@ def test_known_failures_are_told_and_measured_again_only_where_asked(
     assert own.results.count() == failed
     assert "have no time" not in bench(*words).stderr
     assert "[option-without-set]" in bench("--m", "4", "--n", "4", "--k", "4", "--retry", status=1).stderr
+    alone = bench("--m", "4", "--n", "4", "--k", "4", "--output", "mine.csv", status=1)
+    assert "--output is for sets of problems" in alone.stderr, "of one problem it is an element type, and never a file"
 
 
 def test_progress_says_what_is_left() -> None:

@@ -90,6 +90,9 @@ WRONG: list[tuple[Any, dict[str, Any], str, str]] = [
     (forward, {"x": X.transpose(0, 3, 1, 2), "w": W.transpose(0, 3, 1, 2)}, "shape-channels", 'pass layout="nchw"'),
     (forward, {"bias": array(3, (5,))}, "shape-bias", "there are 4 filters"),
     (forward, {"ds": (array(3, (7, 5, 4)),)}, "shape-d", "does not broadcast"),
+    (forward, {"residual": array(3, (7, 5, 4))}, "shape-d", "residual has shape (7, 5, 4)"),
+    (forward, {"residual": array(3, (4,)), "ds": (array(3, (7, 5, 4)),)}, "shape-d", "ds[0] has shape (7, 5, 4)"),
+    (data, {"input_shape": (2, 9, 8, -6)}, "size-positive", "channels is -6"),
     (forward, {"x": np.broadcast_to(np.float32(1), (1 << 41, 1, 1, 6)), "padding": 1}, "size-huge", "split"),
     # shapes that no forward has
     (data, {"input_shape": (2, 9, 9, 6)}, "shape-backward", "gives (2, 7, 7, 4)"),

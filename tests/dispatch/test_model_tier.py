@@ -227,6 +227,14 @@ def test_where_a_model_says_nothing_the_estimate_decides_and_explain_says_why(
     assert told.to_dict()["model"] == told.model
 
 
+def test_devices_are_compared_in_the_words_that_differ() -> None:
+    card = model(other_pipeline(), devices=({"model": "EPYC", "l2_bytes": 1, "flags": "a"},))
+    said = card.silent(
+        ops.op("gemm").candidates(GEMM.signature_of(PROBLEM), TARGET)[0], {"model": "EPYC", "flags": "b"}
+    )
+    assert said == "it was trained on l2_bytes 1, flags a; this device is flags b"
+
+
 def test_a_model_for_another_arch_is_not_spoken_of(shelf: Path) -> None:
     """Else `explain` for an AMD GPU would name the model of an H200."""
     put(shelf, model(other_pipeline(), targets=("x86_64_v3",)))

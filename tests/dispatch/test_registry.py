@@ -52,6 +52,14 @@ def test_an_empty_registry_chooses_among_the_ops_candidates() -> None:
     assert len(registry) == 0
 
 
+@pytest.mark.parametrize("wrong", [3, "gemm_fp32_rrr", None])
+def test_what_is_no_spec_is_one_error(wrong: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        tw.Registry().kernel(wrong)
+    assert caught.value.rule == "spec-type"
+    assert caught.value.remedy
+
+
 def test_registered_kernels_are_the_only_candidates() -> None:
     first, second = packed()
     registry = tw.Registry(specs=[second])

@@ -45,6 +45,13 @@ def counts(file: Path) -> dict[int, int]:
     return {json.loads(text)["m"]: calls for (_, text), calls in recording.read(file).items()}
 
 
+@pytest.mark.parametrize("wrong", [3, None, ["x.json"]])
+def test_what_is_no_path_is_one_error(wrong: Any) -> None:
+    with pytest.raises(RequestError) as caught, tw.record(wrong):
+        pass
+    assert caught.value.rule == "record-file"
+
+
 def test_calls_are_counted_while_recorded_and_neither_before_nor_after(file: Path) -> None:
     product(3)
     with tw.record(file) as path:

@@ -223,6 +223,38 @@ def test_grouped_heads_and_three_dimensions() -> None:
     torch.testing.assert_close(found, F.scaled_dot_product_attention(turned, turned, turned), **TOLERANCE)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("case", ["plain", "causal", "float", "one row"])
+def test_the_result_of_attention_lies_in_memory_as_pytorchs(case: str, recorded: bool, compiled: bool) -> None:
+    """`view` takes the result of heads that are views of rows, and `contiguous` copies nothing."""
+    rows = 1 if case == "one row" else 5
+    q, k = heads(2, rows, 4, 16).transpose(1, 2), heads(2, 7, 4, 16).transpose(1, 2)
+    options = CASES.get(case, {})
+
+    def merged(sdpa: Any, q: Any) -> Any:
+        return sdpa(q, k, k, **options).transpose(1, 2).view(2, rows, 64)
+
+    ours = merged
+    if compiled:
+        ours = torch.compile(merged, fullgraph=True, backend="aot_eager", dynamic=True)
+    mine, theirs = q.clone().requires_grad_(recorded), q.clone().requires_grad_(recorded)
+    assert mine.stride() == q.stride()
+    found = ours(tilewright_torch.scaled_dot_product_attention, mine)
+    want = merged(F.scaled_dot_product_attention, theirs)
+    torch.testing.assert_close(found, want, **TOLERANCE)
+    if recorded:
+        gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y, x in ((found, mine), (want, theirs))]
+        torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("memory", [(0, 1, 2, 3), (0, 2, 1, 3)], ids=str)
+def test_strides_of_attention_are_those_of_pytorch(memory: tuple[int, ...]) -> None:
+    q = heads(2, 5, 4, 16).permute(memory)
+    found, want = tilewright_torch.scaled_dot_product_attention(q, q, q), F.scaled_dot_product_attention(q, q, q)
+    assert found.stride() == want.stride()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rows_that_a_float_mask_hides_are_those_of_pytorch(dtype: Any, compiled: bool) -> None:

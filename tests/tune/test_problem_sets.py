@@ -20,6 +20,20 @@ GEMM = ops.op("gemm")
 TRAINING = [key for key, one in engine(GEMM).problem_sets.items() if not one.holdout]
 
 
+@pytest.mark.parametrize(
+    ("values", "rule", "words"),
+    [
+        ({"m": 1}, "option-missing", "a gemm problem needs n, k"),
+        (3, "option-value", "values of a gemm problem are 3"),
+    ],
+)
+def test_values_that_make_no_problem_are_one_error(values: Any, rule: str, words: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        GEMM.problem(values)
+    assert (caught.value.rule, caught.value.message) == (rule, words)
+    assert caught.value.remedy
+
+
 @pytest.mark.parametrize("key", problem_sets.keys(GEMM))
 def test_a_shipped_set_holds_legal_problems_each_once(key: str) -> None:
     found = problem_sets.problems(GEMM, key, "cpu", {"datatype": "bf16"})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tilewright.api import registry_of
 from tilewright.api.tensors import public, seen
 from tilewright.dataclass import NamedTuple
+from tilewright.errors import TilewrightError
 from tilewright.renames import call_renamed
 from tilewright.runtime.bindings.attention import BINDING, calls
 from tilewright.runtime.calls import NEVER, caller
@@ -154,20 +155,24 @@ def attention(
             kv_layout=kv_layout, q_scale=q_scale, kv_scales=kv_scales, scale_block=scale_block, num_splits=num_splits,
             layout=layout, return_lse=return_lse, out=out, out_dtype=out_dtype, copy=copy, target=target,
         )  # fmt: skip
-    if options is not None and (known := calls.known_attributes(options, in_slots)) is not None:
-        every = (*in_slots, *calls.NO_OPERANDS[len(in_slots) :])
-        return _CALLER.run_slow(registry, every, numbers, known, copy, options)
-    operands, scalars, attributes = calls.forward(
-        q, k, v, causal=causal, window=window, scale=scale, mask=mask, bias=bias, attn_mask=None,
-        alibi_slopes=alibi_slopes, softcap=softcap, sink=sink, sink_tokens=sink_tokens, dropout_p=dropout_p, seed=seed,
-        seqlens_q=seqlens_q, seqlens_k=seqlens_k, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
-        max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, block_table=block_table, page_size=page_size,
-        kv_layout=kv_layout, q_scale=q_scale, kv_scales=kv_scales, scale_block=scale_block, num_splits=num_splits,
-        layout=layout, return_lse=return_lse, out=out, out_dtype=out_dtype,
-    )  # fmt: skip
-    if options is not None:
-        calls.remember_attributes(options, in_slots, attributes)
-    return _CALLER.run_slow(registry, operands, scalars, attributes, copy, options)
+    try:
+        if options is not None and (known := calls.known_attributes(options, in_slots)) is not None:
+            every = (*in_slots, *calls.NO_OPERANDS[len(in_slots) :])
+            return _CALLER.run_slow(registry, every, numbers, known, copy, options)
+        operands, scalars, attributes = calls.forward(
+            q, k, v, causal=causal, window=window, scale=scale, mask=mask, bias=bias, attn_mask=None,
+            alibi_slopes=alibi_slopes, softcap=softcap, sink=sink, sink_tokens=sink_tokens, dropout_p=dropout_p,
+            seed=seed, seqlens_q=seqlens_q, seqlens_k=seqlens_k, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+            max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, block_table=block_table, page_size=page_size,
+            kv_layout=kv_layout, q_scale=q_scale, kv_scales=kv_scales, scale_block=scale_block, num_splits=num_splits,
+            layout=layout, return_lse=return_lse, out=out, out_dtype=out_dtype,
+        )  # fmt: skip
+        if options is not None:
+            calls.remember_attributes(options, in_slots, attributes)
+        return _CALLER.run_slow(registry, operands, scalars, attributes, copy, options)
+    except TilewrightError as error:
+        calls.say_attn_mask(error, attn_mask, bias)
+        raise
 
 
 class AppendedKV(NamedTuple):

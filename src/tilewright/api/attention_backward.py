@@ -12,7 +12,8 @@ from typing import Any
 
 from tilewright.api import registry_of
 from tilewright.api.tensors import public, seen
-from tilewright.runtime.bindings.attention.calls import mask_and_bias, scalars, sinks
+from tilewright.errors import TilewrightError
+from tilewright.runtime.bindings.attention.calls import mask_and_bias, say_attn_mask, scalars, sinks
 from tilewright.runtime.bindings.attention_backward import BINDING, calls
 from tilewright.runtime.calls import NEVER, caller
 from tilewright.runtime.torch_arrays import must_be_seen
@@ -113,9 +114,13 @@ def attention_backward(
             "attention_backward", dout, q, k, v, out, lse, **keywords, copy=copy, target=target
         )
         return differentiated
-    operands, scalar_values, attributes = calls.backward(dout, q, k, v, out, lse, **keywords, attn_mask=None)
-    gradients: tuple[Any, ...] = _CALLER.run_slow(registry, operands, scalar_values, attributes, copy, options)
-    return gradients
+    try:
+        operands, scalar_values, attributes = calls.backward(dout, q, k, v, out, lse, **keywords, attn_mask=None)
+        gradients: tuple[Any, ...] = _CALLER.run_slow(registry, operands, scalar_values, attributes, copy, options)
+        return gradients
+    except TilewrightError as error:
+        say_attn_mask(error, attn_mask, bias)
+        raise
 
 
 _CALLER.front(

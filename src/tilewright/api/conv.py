@@ -11,7 +11,8 @@ from typing import Any
 
 from tilewright.api import registry_of
 from tilewright.api.tensors import public, recorded, seen
-from tilewright.ops.fused import with_added
+from tilewright.errors import ProblemError
+from tilewright.ops.fused import called_as_given, with_added
 from tilewright.runtime.bindings.conv import BINDING, Attributes, bound, normalized, two
 from tilewright.runtime.bindings.conv.operands import D0, OUT
 from tilewright.runtime.calls import NEVER, caller
@@ -103,7 +104,10 @@ def conv(
         epilogue, ds = with_added(epilogue, ds, residual=residual)
     options = ("forward", stride, padding, dilation, groups, layout, None, epilogue, out_dtype, False)
     d0, d1 = (None, None) if type(ds) is tuple and not ds else two(ds)
-    return _run("conv", (x, w, bias), (x, w, None, bias, d0, d1, out), options, target, copy)
+    try:
+        return _run("conv", (x, w, bias), (x, w, None, bias, d0, d1, out), options, target, copy)
+    except ProblemError as error:
+        raise called_as_given(error, residual=residual) from None
 
 
 def conv_backward_data(

@@ -39,6 +39,8 @@ _LOCAL, _CENTRAL, _END = struct.Struct("<4s5H3L2H"), struct.Struct("<4s6H3L5H2L"
 _LOCAL_MARK, _CENTRAL_MARK, _END_MARK = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 _NEEDS, _CREATED_BY = 20, 20 | 3 << 8  # version 2.0 of the format; made on Unix
 _DATE = 1 << 5 | 1  # 1980-01-01, the first day that there is
+# How every bundle begins: a file that is stored as it is, of that day; other people's archives compress or are younger.
+HEAD = _LOCAL.pack(_LOCAL_MARK, _NEEDS, 0, 0, 0, _DATE, 0, 0, 0, 0, 0)[:14]
 _MODE = (stat.S_IFREG | 0o644) << 16
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*"
 _CHUNK = 1 << 20

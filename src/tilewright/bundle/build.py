@@ -18,10 +18,10 @@ from tilewright import events, ops, settings
 from tilewright.arch import all_archs, runnable_host_archs
 from tilewright.backends.base import Source, backend, resolve_target
 from tilewright.build import Builder
-from tilewright.build.bundle_file import FORMAT, MANIFEST, VERSION, archive
+from tilewright.build.bundle_file import FORMAT, HEAD, MANIFEST, VERSION, archive
 from tilewright.build.bundled import ABI, support_inputs
 from tilewright.bundle.plan import FALLBACK, Plan, add_lock, add_pool, coverage, covered, plan
-from tilewright.codegen.folder import demand_room, output_error
+from tilewright.codegen.folder import demand_replaceable, demand_room, output_error
 from tilewright.dispatch import exported_choices, exported_models, locks, model_files, registry_json
 from tilewright.dispatch.missing import LOSS
 from tilewright.dispatch.records import Record, records
@@ -103,6 +103,7 @@ def build(output: Path | str, wish: Wish, *, jobs: int = 0, progress: OnProgress
     targets = _targets(wish)
     demand_compilers(targets)
     demand_room(output)
+    demand_replaceable(output, HEAD)
     plans = [plan(target, wish.what, wish.threads) for target in targets]
     for planned in plans:
         for op, pool in wish.pools:

@@ -12,6 +12,7 @@ from tilewright.bundle.plan import covered
 from tilewright.errors import RequestError
 
 Row = Mapping[str, Any]
+MARK = "tilewright bundle coverage"  # distinguishes our pages from other people's
 
 
 def bundle_rows(bundle: BundleFile) -> list[Row]:
@@ -102,7 +103,7 @@ def page(bundle: BundleFile, rows: Sequence[Row]) -> str:
     table = "".join(_table_row(row) for row in sorted(rows, key=lambda row: (covered(row), cells(row))))
     head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="generator" content="{MARK}">'
         f"<title>{escape(bundle.path.name)}</title><style>{_STYLE}</style></head><body>"
         f"<h1>{escape(bundle.path.name)}: {served} of {len(rows)} problems covered</h1>"
         f"<p>{size_text(bundle.size)}, made by {escape(str(bundle.manifest.get('created_by', '')))}. The loss is the "

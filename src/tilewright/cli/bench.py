@@ -149,7 +149,10 @@ def _bench(
             )  # fmt: skip
         return
     named = schema if schema != "tilewright" else ""
-    _demand_set(table=table, schema=named, fresh=fresh, store=store, config=config, cluster=cluster, retry=retry)
+    _demand_set(
+        output=table_of(values), table=table, schema=named, fresh=fresh, store=store, config=config, cluster=cluster,
+        retry=retry,
+    )  # fmt: skip
     measured: list[Record] = []
     with registry_for(target, threads, strict) as registry:
         problem = problem_of(op, values, registry.arch).problem

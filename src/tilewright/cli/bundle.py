@@ -181,8 +181,10 @@ def _coverage(file: File, targets: Targets = None, op: OfOp = "", html: Page = N
     from tilewright.build.bundle_file import BundleFile
     from tilewright.bundle import coverage
     from tilewright.bundle.plan import covered
-    from tilewright.codegen.folder import write_if_changed
+    from tilewright.codegen.folder import demand_replaceable, write_if_changed
 
+    if html is not None:
+        demand_replaceable(html, coverage.MARK.encode())
     with BundleFile(file) as bundle:
         rows = coverage.rows_of(bundle, words(targets), op)
         if html is not None:

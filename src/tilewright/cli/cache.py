@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright.cli.common import AsJson, Summaries, Target, print_json, say, short_name, show, table
+from tilewright.cli.common import AsJson, Summaries, Target, narrow, print_json, say, short_name, show, table
 from tilewright.errors import counted
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ def ls(json: AsJson = False) -> None:
             ]
         )
         return
-    shown = table("key", "size", "built in", "last use", "kernel", "compiler", fold=["kernel", "compiler"],
-                  right=["size", "built in", "last use"])  # fmt: skip
+    # Shortened names are not folded too: a digest in two pieces is of no use to any command.
+    shown = table("key", "size", "built in", "last use", "kernel", "compiler", right=["size", "built in", "last use"],
+                  fold=["compiler"] if narrow() else ["kernel", "compiler"])  # fmt: skip
     for use in uses:
         facts = known.get(use.key, {})
         shown.add_row(
@@ -75,7 +76,7 @@ def ls(json: AsJson = False) -> None:
             human(use.bytes),
             f"{facts.get('seconds', 0):.2f} s",
             _ago(use.used),
-            short_name(str(facts.get("name", "(manifest not readable)"))),
+            short_name(str(facts.get("name", "(manifest not readable)")), 24),
             str(facts.get("compiler", "")),
         )
     if uses:

@@ -117,9 +117,13 @@ def table(*columns: str, fold: Sequence[str] = (), right: Sequence[str] = (), ti
 NARROW = 110  # columns; on less, a table with two long columns folds them into crumbs
 
 
+def narrow() -> bool:
+    return shutil.get_terminal_size((WIDE, 25)).columns < NARROW
+
+
 def short_name(name: str, room: int = 32) -> str:
     """A kernel's name whole, or on a narrow screen its beginning and its digest: commands take the digest for it."""
-    if len(name) <= room or shutil.get_terminal_size((WIDE, 25)).columns >= NARROW:
+    if len(name) <= room or not narrow():
         return name
     return f"{name[: room - 9]}\u2026{name[-8:]}"
 

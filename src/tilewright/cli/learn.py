@@ -302,7 +302,7 @@ def evaluate(
 
 def _demand_picture(path: Path) -> None:
     """Said before the work: a file that is there and no picture of ours is left alone."""
-    from tilewright.codegen.folder import demand_room, foreign
+    from tilewright.codegen.folder import demand_replaceable, demand_room
     from tilewright.learn.plot import MARK
 
     if path.suffix != ".svg":
@@ -310,10 +310,7 @@ def _demand_picture(path: Path) -> None:
             f"{path.name!r} is no name of a picture", rule="plot-name", value=str(path), remedy="end it in .svg"
         )
     demand_room(path)
-    if path.exists():
-        with path.open("rb") as file:
-            if file.read(len(MARK)) != MARK.encode():
-                raise foreign(path)
+    demand_replaceable(path, MARK.encode())
 
 
 def _print_scores(scores: dict[str, Score], data: Data, model: Model, silent: dict[str, int], *, json: bool) -> None:

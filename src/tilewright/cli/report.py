@@ -77,7 +77,7 @@ def _own(path: Path) -> Path:
 
 def _demand_ours(path: Path) -> None:
     """Said before anything is read: what is there and is no page of ours is left alone."""
-    from tilewright.codegen.folder import foreign, output_error
+    from tilewright.codegen.folder import demand_replaceable
     from tilewright.report.page import MARK
 
     if path.suffix not in (".html", ".htm"):
@@ -89,12 +89,4 @@ def _demand_ours(path: Path) -> None:
             f"{path.parent} is no folder", rule="report-folder", value=str(path.parent),
             remedy="make it, or name another",
         )  # fmt: skip
-    try:
-        with path.open("rb") as file:
-            head = file.read(200)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise output_error(path, error) from None
-    if MARK.encode() not in head:
-        raise foreign(path)
+    demand_replaceable(path, MARK.encode())

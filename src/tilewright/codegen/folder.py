@@ -71,8 +71,23 @@ def foreign(path: Path) -> RequestError:
         f"{path} exists, and tilewright did not write it",
         rule="foreign-file",
         value=str(path),
-        remedy="choose another output folder, or move the file",
+        remedy="choose another output, or move the file",
     )
+
+
+def demand_replaceable(path: Path, mark: bytes) -> None:
+    """A file that is going to be written over is one of ours, with `mark` in its first bytes, or holds nothing."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  a pipe would be waited for
+            raise foreign(path)
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise output_error(path, error) from None
+    if head and mark not in head:
+        raise foreign(path)
 
 
 def demand_ours(folder: Path, names: Collection[str], listed: Collection[str]) -> None:

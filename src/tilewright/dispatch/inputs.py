@@ -25,6 +25,17 @@ def op_of(problem: Any) -> Op:
     return ops.op(name)
 
 
+def demand_spec(spec: object) -> None:
+    """Refuse what is no spec: a name, or the selection that has one."""
+    if not isinstance(spec, KernelSpec):
+        raise RequestError(
+            f"{shown(spec)} is not a kernel's spec",
+            rule="spec-type",
+            value=shown(spec),
+            remedy="give specs, such as `registry.candidates(problem)` has, or a pool (`add_pool(op)`)",
+        )
+
+
 def legal_specs(specs: KernelSpec | Iterable[KernelSpec], arch: str, runs: Collection[str]) -> list[KernelSpec]:
     """Specs as a caller gives them, one or several; an illegal one, or one of an arch that is not run, is an error."""
     try:
@@ -32,13 +43,7 @@ def legal_specs(specs: KernelSpec | Iterable[KernelSpec], arch: str, runs: Colle
     except TypeError:
         listed = [cast("KernelSpec", specs)]  # it is none, as the next lines say
     for spec in listed:
-        if not isinstance(spec, KernelSpec):
-            raise RequestError(
-                f"{shown(spec)} is not a kernel's spec",
-                rule="spec-type",
-                value=shown(spec),
-                remedy="give specs, such as `registry.candidates(problem)` has, or a pool (`add_pool(op)`)",
-            )
+        demand_spec(spec)
         demand_legal(ops.op(spec.op), spec)
         if spec.arch not in runs:
             raise RequestError(

@@ -258,10 +258,7 @@ class Model:
         if spec.arch not in self.card.targets:
             return f"it was trained for {', '.join(self.card.targets)}"
         if not any(same_device(known_device, device) for known_device in self.card.devices):
-            known = "; ".join(map(device_words, self.card.devices)) or "no device"
-            names = dict.fromkeys(name for each in self.card.devices for name in each)
-            here = device_words({name: device[name] for name in names if name in device}) or "unknown"
-            return f"it was trained on {known}; this device is {here}"
+            return f"it was trained on {_differences(self.card.devices, device)}"
         why = self.unsure if self.ships else self.outdated or self.unsure
         if why:
             return why
@@ -357,6 +354,15 @@ def ahead(trust: float, estimates: Array) -> Array:
 
 def device_words(device: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in device.items())
+
+
+def _differences(known: Sequence[Mapping[str, Any]], device: Mapping[str, Any]) -> str:
+    """The devices of a card and the one here, in the words in which they differ."""
+    names = list(dict.fromkeys(name for each in known for name in each))
+    differ = [name for name in names if name not in device or any(each.get(name) != device[name] for each in known)]
+    cards = (device_words({name: each[name] for name in differ if name in each}) for each in known)
+    here = device_words({name: device[name] for name in differ if name in device})
+    return f"{'; '.join(filter(None, cards)) or 'no device'}; this device is {here or 'unknown'}"
 
 
 def ask(

@@ -185,6 +185,7 @@ class Registry:
 
     def kernel(self, spec: KernelSpec) -> Kernel:
         """One kernel, built now if the store does not have it."""
+        inputs.demand_spec(spec)
         demand_runnable(spec.arch)
         return loaded.kernel(spec)
 

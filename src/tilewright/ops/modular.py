@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-from tilewright.errors import an
-from tilewright.ops.base import Axis, KernelSpec, OpDefaults, Option, SelectionRule, Violation, from_plain
+from tilewright.errors import RequestError, an, shown
+from tilewright.ops.base import REQUIRED, Axis, KernelSpec, OpDefaults, Option, SelectionRule, Violation, from_plain
 from tilewright.ops.pooling import Pools
 from tilewright.ops.spaces import Spaces
 
@@ -106,6 +106,7 @@ class ModularOp(OpDefaults):
         return self._legality.problem_check(problem, arch)
 
     def problem(self, values: Mapping[str, Any]) -> Any:
+        _demand_options(self.name, self.options, values)
         return self._options.problem(values)
 
     def problem_from_dict(self, data: Mapping[str, Any]) -> Any:
@@ -128,3 +129,22 @@ class ModularOp(OpDefaults):
 
     def candidates(self, signature: Any, arch: str) -> Sequence[KernelSpec]:
         return self._pools.POOLS.candidates(signature, arch)
+
+
+def _demand_options(op: str, options: Sequence[Option], values: object) -> None:
+    """Refuse what is no mapping of the op's options, or lacks one that has no default."""
+    if not isinstance(values, Mapping):
+        raise RequestError(
+            f"values of {an(op)} problem are {shown(values)}",
+            rule="option-value",
+            value=shown(values),
+            remedy=f"give a dictionary of {', '.join(option.name for option in options)}",
+        )
+    missing = [option.name for option in options if option.default is REQUIRED and option.name not in values]
+    if missing:
+        raise RequestError(
+            f"{an(op)} problem needs {', '.join(missing)}",
+            rule="option-missing",
+            value=missing[0],
+            remedy=f"say {' and '.join(missing)} too",
+        )

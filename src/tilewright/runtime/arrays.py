@@ -226,8 +226,10 @@ def _seen(what: str, array: Any, kind: str) -> View:
             what, tensor.address, tensor.shape, tensor.strides, tensor.dtype, tensor.writeable, owner, tensor.place
         )
     else:
+        kind_of = type(array)
+        module = f"{kind_of.__module__}." if kind_of.__name__ == "array" else ""  # Python's own array.array is none
         raise ProblemError(
-            f"{what} is {an(type(array).__name__)}, not an array",
+            f"{what} is {an(module + kind_of.__name__)}, not an array",
             rule="array-type",
             value=type(array).__name__,
             remedy=f"give a NumPy array (np.asarray({what}, dtype=np.float32)) or anything with DLPack",

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright import events, jsontext, settings
 from tilewright.build.locks import FileLock
 from tilewright.codegen.folder import write_if_changed  # here: a program that ends can import no more
-from tilewright.errors import FileError, TilewrightError
+from tilewright.errors import FileError, RequestError, TilewrightError, shown
 from tilewright.ops.base import plain
 
 if TYPE_CHECKING:
@@ -290,6 +290,10 @@ def record(path: Path | str) -> Iterator[Path]:
 
     The file is a problem set for `tilewright bench OP --problems FILE`; an existing one is extended.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise RequestError(
+            f"a recording is {shown(path)}", rule="record-file", value=shown(path), remedy="give the path of a file"
+        )
     opened = recorder(os.fspath(path))
     mine = str(opened.path)
     with _lock:

@@ -38,7 +38,7 @@ def attention_forward(
     softcap, sink = options.get("softcap"), options.get("s_aux")
     if softcap is not None or sink is not None:  # of Gemma 2 and GPT-OSS: SDPA has neither
         attended = attention(query, key, value, {
-            "attn_mask": finite_rows(attention_mask), "causal": is_causal, "scale": scaling, "layout": "bhsd",
+            "attn_mask": finite_rows(attention_mask), "causal": is_causal, "scale": scaling,
             "softcap": softcap, "sink": None if sink is None else sink.float(), "dropout_p": dropout,
             "seed": torch.randint(0, 2**62, (2,), device=query.device) if dropout else None,
         })  # fmt: skip

@@ -122,16 +122,16 @@ def scaled_dot_product_attention(
     """
     usual = attn_mask is None and not dropout_p and not torch.compiler.is_compiling()
     if usual and _surely_served(query, key, value, enable_gqa):
-        options = {"causal": is_causal, "scale": scale, "layout": "bhsd"}
+        options = {"causal": is_causal, "scale": scale}
         if not torch.is_grad_enabled():
             return attention(query, key, value, options)
-        done = recorded.attention(query, key, value, options) if served(query.device) else None
+        done = attention(query, key, value, options, recorded.attention) if served(query.device) else None
         if done is not None:
             return done
     if why_not(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
         return _THEIRS(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     seed = torch.randint(0, 2**62, (2,), device=query.device) if dropout_p else None
-    options = {"causal": is_causal, "scale": scale, "dropout_p": dropout_p, "seed": seed, "layout": "bhsd"}
+    options = {"causal": is_causal, "scale": scale, "dropout_p": dropout_p, "seed": seed}
     if attn_mask is not None:
         attn_mask = finite_rows(attn_mask)
         options["attn_mask"] = attn_mask.unsqueeze(1) if attn_mask.dim() == query.dim() == 3 else attn_mask
@@ -140,7 +140,26 @@ def scaled_dot_product_attention(
     return attention(query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), options).squeeze(1)
 
 
-def attention(query: Any, key: Any, value: Any, options: dict[str, Any]) -> Any:
+def attention(query: Any, key: Any, value: Any, options: dict[str, Any], call: Any = None) -> Any:
+    """`tw.attention` (or `call`) of heads before rows, whose result lies in memory as the queries do.
+
+    Models make heads of `x.view(batch, rows, heads, size).transpose(1, 2)`.  As with PyTorch's own SDPA they get back
+    what `transpose(1, 2)` makes contiguous again: `view` takes it, and no copy is made of it.
+    """
+    call = call or _copying
+    if not _rows_before_heads(query):
+        return call(query, key, value, {**options, "layout": "bhsd"})
+    done = call(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), {**options, "layout": "bshd"})
+    return None if done is None else done.transpose(1, 2)
+
+
+def _rows_before_heads(query: Any) -> bool:
+    """Whether the memory of (batch, heads, rows, elements) has rows before heads; of one row or head it is the same."""
+    shape, stride = query.shape, query.stride()
+    return bool(stride[1] < stride[2] and shape[1] > 1 and shape[2] > 1)
+
+
+def _copying(query: Any, key: Any, value: Any, options: dict[str, Any]) -> Any:
     """`tw.attention` that copies operands where kernels cannot read them in place."""
     try:
         return attention_api.attention(query, key, value, **options)

@@ -330,7 +330,7 @@ def _of_word(registry: Registry, word: str) -> Iterator[Made]:
         )
     having = [op for op in ops.op_names() if _has(word, op)]
     if not having:
-        known = [key for op in ops.op_names() for key in problem_sets.keys(ops.op(op))]
+        known = dict.fromkeys(key for op in ops.op_names() for key in problem_sets.keys(ops.op(op)))
         raise _what(
             word, f"{word!r} is no op, problem set or recording", f"sets: {', '.join(known)}; or name the op too"
         )

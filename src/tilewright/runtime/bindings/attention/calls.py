@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.errors import ProblemError, attribute_of, shown
+from tilewright.errors import ProblemError, TilewrightError, attribute_of, shown
 from tilewright.renames import warn_renamed
 from tilewright.runtime.arrays import number_beside
 from tilewright.runtime.bindings.attention.operands import (
@@ -111,6 +112,14 @@ def mask_and_bias(mask: Any, bias: Any, attn_mask: Any) -> tuple[Any, Any]:
     is_mask = str(attribute_of(attn_mask, "dtype", "")).rpartition(".")[2] == "bool"
     demand_one_mask("mask" if is_mask else "bias", mask if is_mask else bias)
     return (attn_mask, bias) if is_mask else (mask, attn_mask)
+
+
+def say_attn_mask(error: TilewrightError, attn_mask: Any, bias: Any) -> None:
+    """Call a mask or bias in an error `attn_mask`, where it was given by that name."""
+    if attn_mask is not None:
+        word = r"\bbias\b" if attn_mask is bias else r"\bmask\b"
+        error.message, error.remedy = (re.sub(word, "attn_mask", text) for text in (error.message, error.remedy))
+        error.args = (error.message,)
 
 
 def demand_one_mask(name: str, taken: Any) -> None:

@@ -125,7 +125,7 @@ def _read(call: _Call) -> None:
         if view is None:
             continue
         if len(view.shape) != call.rank + 2:
-            message = f"{view.what} has {len(view.shape)} dimensions and {first.what} has {len(first.shape)}"
+            message = f"{view.what} has {counted(len(view.shape), 'dimension')} and {first.what} has {len(first.shape)}"
             raise bad("array-rank", message, view.shape, f"give both {len(first.shape)} dimensions")
         call.operands[name] = Operand.of(slot, view, call.layout)
 
@@ -228,7 +228,7 @@ def _problem(call: _Call) -> ConvProblem:
         num_d=len(ds),
         deterministic=a.deterministic,
     )
-    if a.groups >= 1 and w[-1] * a.groups != x[-1]:
+    if a.groups >= 1 and min(w[-1], x[-1]) >= 0 and w[-1] * a.groups != x[-1]:
         names = [SHAPES.get(a.variant, "w") if call.result == name else _NAMES[name] for name in "xw"]
         groups = counted(a.groups, "group")
         message = f"{names[1]} has {w[-1]} channels for each of {groups}, and {names[0]} has {x[-1]} in all"

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.backends.base import demand_runnable
 from tilewright.dtypes import dtype
-from tilewright.errors import ProblemError, shown
+from tilewright.errors import ProblemError, counted, shown
 from tilewright.ops.gemm.problem import GemmProblem
 from tilewright.runtime import host
 from tilewright.runtime.arrays import View, view
@@ -64,7 +64,7 @@ def _pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> Pac
     b = view("b", array, planner.kind)
     if len(b.shape) not in (2, 3):
         raise ProblemError(
-            f"b has {len(b.shape)} dimensions, and a matrix has 2, a batch of them 3",
+            f"b has {counted(len(b.shape), 'dimension')}, and a matrix has 2, a batch of them 3",
             rule="array-rank",
             value=b.shape,
             remedy="give b as (k, n) or (batch, k, n)",
