@@ -21,6 +21,7 @@ inline double seconds(const Schedule &s, const Query &x) {
   // A pixel of a block: its multiply-adds, its vectors of gradients, and going on to the next.
   double each = real(Wide(entries) * vectors) * 1.04;
   each = each + double(chunks) * (double(vectors) * 1.75 + double(blocks) * 2.0);
+  each = each / double(larger(1, s.step));  // pairs at once
   double cycles = real(Wide(groups) * rows * pixels) * each * (met(c, 0) * met(c, 1));
   const int64_t run = smaller(c.out[2] * c.out[1], larger(c.out[2], s.tile_k));
   const double runs = double(pixels) / double(run);
