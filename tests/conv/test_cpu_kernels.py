@@ -234,8 +234,8 @@ def test_few_channels_in_pairs(channels: int, window: tuple[int, ...], built: Bu
 PAIRS = [one for one in SPECS if one.schedule.pipeline in ("outer", "direct_wgrad") and one.schedule.warp_tile[2] == 2]
 
 
-# Gradients of weights multiply two pixels at once: ranges of taps begin and end anywhere, lines have odd and even lengths, a
-# line may be one pixel; 1x1 filters pack only what they meet, few channels are patches.
+# Gradients of weights multiply two pixels at once: ranges of taps begin and end anywhere, lines have odd and even
+# lengths, or one pixel; 1x1 filters pack only what they meet, few channels are patches.
 @pytest.mark.parametrize("spec", PAIRS, ids=lambda spec: f"{spec.schedule.label()}-{spec.signature.label()}")
 @pytest.mark.parametrize("channels", [1, 3, 17, 40])
 def test_gradients_in_pairs_of_pixels(channels: int, spec: KernelSpec, built: Built) -> None:
