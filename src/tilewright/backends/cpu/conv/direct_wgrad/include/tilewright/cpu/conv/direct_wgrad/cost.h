@@ -29,7 +29,8 @@ inline double seconds(const Schedule &s, const Query &x) {
   cycles += real(Wide(groups) * rows) * runs * (calls + saves);
   cycles += real(Wide(groups) * pixels * vectors) * 2.0;  // gradients packed
   const double line = groups == 1 ? double(channels) / double(width) + 0.1 : double(ceil_div(channels, width)) + 2.0;
-  cycles += real(Wide(items) * c.p.batch * c.size.product() * c.window[0]) * line * 2.0;
+  const double passes = s.step == 2 ? 5.0 : 2.0;  // pairs are joined once the halves are there
+  cycles += real(Wide(items) * c.p.batch * c.size.product() * c.window[0]) * line * passes;
   const int64_t bands = smaller(kEnough, larger(1, kEnough / items));
   cycles += real(Wide(items) * s.tile_n * c.taps * channels) * (0.4 + 0.15 * double(bands));
   return seconds_of(x, cores, cycles / double(cores), transposed(x));
