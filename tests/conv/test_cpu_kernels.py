@@ -59,11 +59,13 @@ def schedule(pipeline: str, made: ConvSignature, arch_name: str) -> Any:
     if pipeline.startswith("winograd"):
         return CpuWinogradSchedule(int(pipeline[-1]), (8, 2 * width), (4, width, 1))
     if pipeline.startswith("outer"):
-        return CpuOuterSchedule((8, 2 * width, 9), (4, width, 1), 3 if pipeline.endswith("split") else 1)
+        step = dot_step(made, arch)
+        return CpuOuterSchedule((8, 2 * width, 8 + step), (4, width, step), 3 if pipeline.endswith("split") else 1)
     if pipeline == "planar":
         return CpuPlanarSchedule(512, (4 if wide else 3, 2 * width, 1))
     if pipeline == "direct_wgrad":
-        return CpuDirectWgradSchedule((2 * width, 9), (5, 2 * width if wide else width, 1))
+        step = dot_step(made, arch)
+        return CpuDirectWgradSchedule((2 * width, 8 + step), (5, 2 * width if wide else width, step))
     by_lanes = CpuLanesWgradSchedule if pipeline == "lanes_wgrad" else CpuLanesSchedule
     return by_lanes((7 if wide else 6, width, 1))
 
@@ -94,6 +96,8 @@ CASES = (
     ("outer", "x86_64_v4", signature(WEIGHT)),
     ("outer_split", "x86_64_v3", signature(WEIGHT, "bf16")),
     ("outer", "generic", signature(WEIGHT, "fp16", "fp32")),
+    ("outer", "x86_64_v4_bf16", signature(WEIGHT, "bf16")),
+    ("outer_split", "x86_64_v4_bf16", signature(WEIGHT, "bf16", "fp32")),
     ("lanes", "x86_64_v4", signature(FORWARD, epilogue="Relu", num_d=1)),
     ("lanes", "x86_64_v4", signature(FORWARD)),
     ("lanes", "x86_64_v4", signature(DATA)),
@@ -104,6 +108,7 @@ CASES = (
     ("direct_wgrad", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
     ("direct_wgrad", "x86_64_v4", signature(WEIGHT, "fp16", "fp16", spatial=3)),
     ("direct_wgrad", "generic", signature(WEIGHT)),
+    ("direct_wgrad", "x86_64_v4_bf16", signature(WEIGHT, "bf16")),
     ("lanes_wgrad", "x86_64_v4", signature(WEIGHT)),
     ("lanes_wgrad", "x86_64_v3", signature(WEIGHT, "bf16", "fp32")),
     ("lanes_wgrad", "generic", signature(WEIGHT)),
@@ -223,6 +228,24 @@ def test_few_channels_in_pairs(channels: int, window: tuple[int, ...], built: Bu
     for stride, filters in ((1, 64), (2, 19)):
         prove_problem(spec, built, ConvProblem(
             2, channels, filters, (1, 14, 23), window, 1, (1, 1, stride), before=(0, 1, 2), dtype="bf16",
+        ))  # fmt: skip
+
+
+PAIRS = [one for one in SPECS if one.schedule.pipeline in ("outer", "direct_wgrad") and one.schedule.warp_tile[2] == 2]
+
+
+# Gradients of weights multiply two pixels at once: ranges of taps begin and end anywhere, lines have odd and even
+# lengths, or one pixel; 1x1 filters pack only what they meet, few channels are patches.
+@pytest.mark.parametrize("spec", PAIRS, ids=lambda spec: f"{spec.schedule.label()}-{spec.signature.label()}")
+@pytest.mark.parametrize("channels", [1, 3, 17, 40])
+def test_gradients_in_pairs_of_pixels(channels: int, spec: KernelSpec, built: Built) -> None:
+    for size, window, stride, dilation, before in (
+        (12, 3, 1, 1, 1), (13, 3, 2, 1, 1), (17, 5, 1, 1, 2), (16, 4, 3, 2, 5), (14, 1, 1, 1, 0), (15, 1, 2, 1, 0),
+        (5, 5, 1, 1, 0), (33, 3, 1, 2, 2),
+    ):  # fmt: skip
+        prove_problem(spec, built, ConvProblem(
+            2, channels, 21, (1, 6, size), (1, 1 if window == 1 else 3, window), 1, (1, 1, stride), (1, 1, dilation),
+            (0, 1 if window > 1 else 0, before), variant=WEIGHT, dtype="bf16", dtype_out=spec.signature.dtype_out,
         ))  # fmt: skip
 
 

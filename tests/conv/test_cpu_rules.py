@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tilewright.arch import arch as arch_by_name
+from tilewright.arch import host
+from tilewright.backends.base import backend
 from tilewright.backends.cpu.conv import KERNELS
 from tilewright.backends.cpu.conv.direct_wgrad import CpuDirectWgradSchedule
 from tilewright.backends.cpu.conv.implicit import CpuImplicitSchedule
@@ -36,6 +39,7 @@ BROKEN: tuple[tuple[str, ConvSignature, Any], ...] = (
     ("cpu-vector", signature(), CpuImplicitSchedule((12, 24, 64), (6, 24, 1))),
     ("cpu-vector", signature(), CpuLanesSchedule((6, 32, 1))),
     ("cpu-dot-step", signature(), CpuImplicitSchedule((12, 32, 64), (6, 32, 2))),
+    ("cpu-dot-step", signature("backward_weight"), CpuOuterSchedule((4, 16, 64), (4, 16, 2))),
     ("cpu-registers", signature(), CpuImplicitSchedule((32, 32, 64), (16, 32, 1))),
     ("cpu-registers", signature(), CpuLanesSchedule((31, 16, 1))),
     ("cpu-taps", signature("backward_weight"), CpuLanesWgradSchedule((13, 16, 1))),
@@ -108,3 +112,25 @@ def test_the_default_pool_is_small_legal_and_has_every_pipeline(arch: str, varia
     assert len(found) == len(set(found)) <= 10
     assert not [why for one in found for why in op("conv").check(KernelSpec("conv", made, one, arch))]
     assert {one.pipeline for one in found} == {one.name for one in KERNELS.own if variant in one.variants}
+
+
+@pytest.mark.parametrize("schedule", [
+    CpuImplicitSchedule((12, 32, 64), (6, 32, 2)), CpuWinogradSchedule(4, (12, 32), (6, 32, 1)),
+    CpuPlanarSchedule(512, (6, 32, 1)),
+], ids=lambda one: one.pipeline)  # fmt: skip
+def test_costs_are_those_of_the_host_and_of_one_that_is_spoken_of(
+    schedule: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of CPUs of one level some start two multiply-adds in a cycle: products cost half, all else the same."""
+    spec = KernelSpec("conv", signature(dtype="bf16"), schedule, "x86_64_v4_bf16")
+    layer = ConvProblem(4, 128, 128, (32, 32), (3, 3), before=(1, 1), dtype="bf16")
+
+    def seconds(*flags: str) -> float:
+        monkeypatch.setattr(host, "host_facts", lambda: replace(facts, flags=frozenset(flags)))
+        return backend("cpu").estimate(spec, layer, 1)
+
+    facts = host.host_facts()
+    once, twice = seconds("avx512_bf16"), seconds("avx512_bf16", "avx_vnni")
+    assert 0.5 * once < twice < once
+    with host.speaking_of({"flags": "of another", "l2_bytes": facts.l2_bytes}):
+        assert seconds("avx512_bf16", "avx_vnni") == once

@@ -14,6 +14,7 @@ from typing import Any
 from tilewright import settings
 from tilewright.arch.facts import Arch, arch, archs_of
 from tilewright.dataclass import dataclass
+from tilewright.digests import sha256
 from tilewright.errors import RequestError
 
 
@@ -120,7 +121,13 @@ def host_facts() -> HostFacts:
     )
 
 
+@lru_cache(maxsize=8)
+def flags_digest(flags: frozenset[str]) -> str:
+    return sha256(" ".join(sorted(flags)).encode()).hexdigest()[:16]
+
+
 _other_l2: ContextVar[int] = ContextVar("bytes of the L2 of a host that is spoken of", default=0)
+_other_flags: ContextVar[bool] = ContextVar("whether a host is spoken of that has other flags", default=False)
 
 
 def l2_bytes() -> int:
@@ -128,13 +135,20 @@ def l2_bytes() -> int:
     return _other_l2.get() or host_facts().l2_bytes
 
 
+def cpu_flags() -> frozenset[str]:
+    """Of this host, for what estimates depend on; none of another one that is spoken of, of which no more is known."""
+    return frozenset() if _other_flags.get() else host_facts().flags
+
+
 @contextmanager
 def speaking_of(device: Mapping[str, Any]) -> Iterator[None]:
     """Estimates are those of a device that was measured elsewhere, by its identity."""
     token = _other_l2.set(int(device.get("l2_bytes", 0)) if "flags" in device else 0)
+    other = _other_flags.set("flags" in device and device["flags"] != flags_digest(host_facts().flags))
     try:
         yield
     finally:
+        _other_flags.reset(other)
         _other_l2.reset(token)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.arch.host import cpu_flags
 from tilewright.native.judge import Judge, judge, native_kernels
 from tilewright.native.library import library
 from tilewright.ops.base import KernelSpec, Violation
@@ -18,7 +19,7 @@ _ALL = np.ones(1, bool)
 
 
 @lru_cache(maxsize=4096)
-def _known(spec: KernelSpec) -> Judge:
+def _known(spec: KernelSpec, _host: frozenset[str]) -> Judge:
     known = judge((spec,), (0,))
     if known is None:
         raise LookupError(spec)  # not kept: with another compiler there may be a library
@@ -27,7 +28,7 @@ def _known(spec: KernelSpec) -> Judge:
 
 def _judge(spec: KernelSpec) -> Judge | None:
     try:
-        return _known(spec)
+        return _known(spec, cpu_flags())  # rates depend on them
     except LookupError:
         return None
 

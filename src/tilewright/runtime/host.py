@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import events, settings
 from tilewright.arch import host_facts
-from tilewright.digests import sha256
+from tilewright.arch.host import flags_digest
 from tilewright.errors import (
     DeviceError,
     LoadError,
@@ -207,11 +207,6 @@ def aligned_buffer(size: int) -> tuple[object, int]:
     return memory, -(-ctypes.addressof(memory) // ALIGNMENT) * ALIGNMENT
 
 
-@lru_cache(maxsize=8)
-def _flags_digest(flags: frozenset[str]) -> str:
-    return sha256(" ".join(sorted(flags)).encode()).hexdigest()[:16]
-
-
 class HostMemory:
     """Bytes of the host, aligned as kernels want them."""
 
@@ -249,7 +244,7 @@ class Host:
             "cores": facts.cores,
             "l2_bytes": facts.l2_bytes,
             "l3_bytes": facts.l3_bytes,
-            "flags": _flags_digest(facts.flags),
+            "flags": flags_digest(facts.flags),
         }
 
     @property

@@ -1,7 +1,7 @@
 """What the cost of CPU kernels of convolution is counted in: `Rates` of cost.h.
 
-Fitted to single-thread runs on an AVX-512 server core that starts one vector multiply-add a cycle, but for `single`;
-only their proportions matter for a choice, never a report.
+Fitted to single-thread runs on an AVX-512 server core that starts one vector multiply-add a cycle, but for `single` and
+`multiply`; only their proportions matter for a choice, never a report.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.arch import Arch, fitted
+from tilewright.arch.host import cpu_flags
 from tilewright.dataclass import NamedTuple
 
 
@@ -24,7 +25,10 @@ class Constants(NamedTuple):
     # cycles, 0.51 of other blocks with AVX2 (Haswell, Skylake, Zen 2), and 0.70, 0.54 with AVX-512 (Skylake, Ice Lake).
     # A Zen 4, of the levels with bf16, starts one multiply-add of 512 bits a cycle.
     single: float
+    # Cycles of a vector's multiply-add in a loop whose accumulators stay in registers.  The fit counts with one; CPUs
+    # with AVX512_BF16 and AVX_VNNI (Zen 5, Sapphire Rapids) start two in a cycle.  A Zen 4 has no AVX_VNNI.
+    multiply: float
 
 
 def rates(arch: Arch) -> Mapping[str, float]:
-    return fitted("cpu_conv", Constants, arch.name)._asdict()
+    return fitted("cpu_conv", Constants, arch.name, cpu_flags())._asdict()

@@ -146,6 +146,28 @@ class CpuConvFamily(CpuFamily, ConvFamily):
         return Promises(FMA) if "fma" in arch_by_name(spec.arch).features else Promises()
 
 
+class CpuPassingFamily(CpuConvFamily):
+    """Gradients of weights whose register blocks stay while pixels go by: in pairs where a dot product has them, or one
+    by one, widened to fp32."""
+
+    variants = WEIGHTS
+
+    def step(self, signature: ConvSignature, arch: Arch) -> int:
+        return dot_step(signature, arch)
+
+    def block_violations(self, signature: ConvSignature, schedule: Any, arch: Arch) -> Iterator[Violation]:
+        step = 1 if schedule.warp_tile[2] == 1 else self.step(signature, arch)
+        yield from block_rules(schedule.warp_tile, step, f"{schedule.pipeline} of {signature.dtype}", arch)
+        yield from tile_rules(schedule)
+
+    def config(self, schedule: Any) -> Mapping[str, object]:
+        return {**tiled_config(schedule), **super().config(schedule)}
+
+    def promises(self, spec: KernelSpec) -> Promises:
+        """Dot products of pairs are all that a kernel may multiply with."""
+        return Promises(("vdpbf16ps",)) if spec.schedule.warp_tile[2] == 2 else super().promises(spec)
+
+
 def tiled_config(schedule: Any) -> Mapping[str, object]:
     """The constants of a cache block."""
     axes = schedule.axis_names["tile"]

@@ -12,8 +12,8 @@ namespace selection {
 namespace cpu_conv {
 
 // Cycles; `memory`: bytes a cycle that one core gets from memory; `single`: how much longer a multiply-add takes in a
-// register block of one vector.
-#define TW_SELECT_CPU_CONV_RATES(X) X(cycles_per_second) X(call) X(wake) X(memory) X(single)
+// register block of one vector; `multiply`: a multiply-add where accumulators stay in registers.
+#define TW_SELECT_CPU_CONV_RATES(X) X(cycles_per_second) X(call) X(wake) X(memory) X(single) X(multiply)
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_CONV_RATES)
 
 #define TW_SELECT_CPU_CONV_ARCH(X) X(vector_bytes)
@@ -51,8 +51,10 @@ inline Gathered gathered(const Conv &c) {
   return {c.group_channels, c.group_filters, positions};
 }
 
-// A multiply-add of a register block of so many columns, relative to one of several vectors.
-inline double multiply_add(const Query &x, int64_t columns) { return columns == width(x) ? x.rate.single : 1.0; }
+// Cycles of a multiply-add of a register block of so many columns.
+inline double multiply_add(const Query &x, int64_t columns) {
+  return x.rate.multiply * (columns == width(x) ? x.rate.single : 1.0);
+}
 
 // What is written, in pixels, and what is read.
 inline const Sizes &made(const Query &x) { return back(x.c) ? x.c.size : x.c.out; }

@@ -19,8 +19,9 @@ inline double seconds(const Schedule &s, const Query &x) {
   const int64_t vectors = ceil_div(c.group_filters, width), blocks = ceil_div(c.group_filters, s.columns);
   const int64_t items = groups * ceil_div(c.group_filters, s.tile_n), pixels = c.p.batch * c.out.product();
   // A pixel of a block: its multiply-adds, its vectors of gradients, and going on to the next.
-  double each = real(Wide(entries) * vectors) * 1.04;
+  double each = real(Wide(entries) * vectors) * 1.04 * x.rate.multiply;
   each = each + double(chunks) * (double(vectors) * 1.75 + double(blocks) * 2.0);
+  each = each / double(larger(1, s.step));  // pairs at once
   double cycles = real(Wide(groups) * rows * pixels) * each * (met(c, 0) * met(c, 1));
   const int64_t run = smaller(c.out[2] * c.out[1], larger(c.out[2], s.tile_k));
   const double runs = double(pixels) / double(run);
@@ -28,7 +29,8 @@ inline double seconds(const Schedule &s, const Query &x) {
   cycles += real(Wide(groups) * rows) * runs * (calls + saves);
   cycles += real(Wide(groups) * pixels * vectors) * 2.0;  // gradients packed
   const double line = groups == 1 ? double(channels) / double(width) + 0.1 : double(ceil_div(channels, width)) + 2.0;
-  cycles += real(Wide(items) * c.p.batch * c.size.product() * c.window[0]) * line * 2.0;
+  const double passes = s.step == 2 ? 5.0 : 2.0;  // pairs are joined once the halves are there
+  cycles += real(Wide(items) * c.p.batch * c.size.product() * c.window[0]) * line * passes;
   const int64_t bands = smaller(kEnough, larger(1, kEnough / items));
   cycles += real(Wide(items) * s.tile_n * c.taps * channels) * (0.4 + 0.15 * double(bands));
   return seconds_of(x, cores, cycles / double(cores), transposed(x));

@@ -3,7 +3,8 @@
 // The taps of one row of the window and their channels are `entries` that lie side by side in a line of the input.  A
 // register block holds some entries of some filters while pixels go by: a pixel's gradients are a vector or two, and each
 // entry is one number of the input that is multiplied by them.  No patches are made: for a run of output lines the lines
-// under them are packed once, with the padding as zeros, and so are the gradients.
+// under them are packed once, with the padding as zeros, and so are the gradients.  Dot products of pairs (bf16) multiply
+// two pixels at once: a word of the gradients is two neighbours, one of the input an element and the one a stride on.
 //
 // Accumulators of a band of lines are taken in order, and those of bands added in order: how many bands there are follows from the
 // problem alone, so results are the same on any number of threads.
@@ -18,11 +19,14 @@ namespace tw {
 template <class Config> struct ConvDirectWgrad {
   using A = typename Config::A;
   using Out = typename Config::C;
+  using D = typename choose<Config::warp_tile_k == 1, DotFloat<A, A>, tw::Dot<A, A>>::type;
+  static constexpr int step = D::step;  // pixels multiplied at once
   static constexpr int ME = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int NC = Config::tile_n, KC = Config::tile_k;  // filters of an item, pixels of a run
   static constexpr int64_t together = 48;  // channels of groups that go by at a time: whole lines of a cache
   static constexpr int64_t enough = 16;    // splits of the work: fewer items are split along the lines
   static constexpr int64_t smallest_share = selection::kSmallestShare;
+  static_assert(step == Config::warp_tile_k, "the spec's warp_tile_k is not what this ISA multiplies at once");
   static_assert(NR % lanes == 0 && NC % NR == 0, "tiles do not divide");
 
   // ---- sizes -------------------------------------------------------------------------------
@@ -32,7 +36,7 @@ template <class Config> struct ConvDirectWgrad {
     int64_t lines, run;          // output lines of all images; how many are packed at once
     int64_t x_lines, x_pitch;    // input lines a run needs for one tap of the depth; floats of one
     int64_t filters, blocks;     // of an item, in whole register blocks; items along the filters
-    int64_t y_pixel;             // floats of a packed pixel's gradients: a register block's, or fewer
+    int64_t y_pixel, y_line;     // words of the gradients of what is multiplied at once: a block's, or fewer; of a line
     int64_t bundle;              // groups of an item
     int64_t items, bands, part;  // groups and filters; splits of the lines; floats of the accumulators of one split
   };
@@ -52,6 +56,7 @@ template <class Config> struct ConvDirectWgrad {
     s.x_pitch = ((x.out[2] - 1) * x.stride[2] + (x.window[2] - 1) * x.dilation[2] + 1) * x.channels;
     s.filters = least(NC, up(x.filters, NR));
     s.y_pixel = least(NR, up(x.filters, lanes));
+    s.y_line = (x.out[2] + step - 1) / step * s.y_pixel;
     s.blocks = (x.filters + s.filters - 1) / s.filters;
     s.bundle = s.blocks > 1 ? 1 : most(1, least(x.groups, together / most(x.channels, x.filters)));
     s.items = (x.groups + s.bundle - 1) / s.bundle * s.blocks;
@@ -62,7 +67,7 @@ template <class Config> struct ConvDirectWgrad {
     return s;
   }
   static TW_INLINE int64_t y_floats(const tw_conv_args &x, const Shape &s) {
-    return s.run * x.out[2] * s.filters / NR * s.y_pixel;
+    return s.run * s.y_line * (s.filters / NR);
   }
   static TW_INLINE int64_t slot_floats(const tw_conv_args &x, const Shape &s) {
     int64_t floats = up(y_floats(x, s), 16) + up(x.window[0] * s.x_lines * s.x_pitch, 16);
@@ -98,16 +103,20 @@ template <class Config> struct ConvDirectWgrad {
   static TW_INLINE void pack_y(const tw_conv_args &x, const Shape &s, const Run &r, int64_t n, int64_t count,
                                float *out) {
     const A *y = static_cast<const A *>(x.y) + r.image * x.y_strides[0] + r.depth * x.y_strides[1] + n;
-    int64_t there = x.groups * x.filters - n, step = x.y_strides[3];
+    int64_t there = x.groups * x.filters - n, apart = x.y_strides[3];
     for (int64_t j = 0; j < count; j += NR)
       for (int64_t line = 0; line < r.lines; ++line) {
         const A *from = y + (r.height + line) * x.y_strides[2] + j;
-        if (s.y_pixel == NR && there - j >= NR)
-          for (int64_t p = 0; p < x.out[2]; ++p, from += step, out += NR)
+        if constexpr (step == 2)
+          for (int64_t p = 0; p < x.out[2]; p += 2, from += 2 * apart, out += s.y_pixel)
+            for (int64_t i = 0; i < s.y_pixel; i += lanes)
+              store_u(out + i, there > j + i ? words_across<D>(from + i, apart, there - j - i, x.out[2] - p) : vu{});
+        else if (s.y_pixel == NR && there - j >= NR)
+          for (int64_t p = 0; p < x.out[2]; ++p, from += apart, out += NR)
 #pragma GCC unroll 8
             for (int v = 0; v < vectors; ++v) store_f(out + v * lanes, load_as_float(from + v * lanes));
         else
-          for (int64_t p = 0; p < x.out[2]; ++p, from += step, out += s.y_pixel)
+          for (int64_t p = 0; p < x.out[2]; ++p, from += apart, out += s.y_pixel)
             for (int64_t i = 0; i < s.y_pixel; i += lanes)
               store_f(out + i, there > j + i ? load_as_float(from + i, there - j - i) : vf{});
       }
@@ -126,10 +135,27 @@ template <class Config> struct ConvDirectWgrad {
         float *pixel = to + before * x.channels, *end = pixel + inside * x.channels;
         for (float *one = to; one < pixel; ++one) *one = 0.0f;
         for (float *one = end; one < to + s.x_pitch; ++one) *one = 0.0f;
-        if (x.x_strides[3] == x.channels) widen_run(from, inside * x.channels, pixel);
+        if (x.x_strides[3] == x.channels) copy_run(from, inside * x.channels, pixel);
         else
-          for (; pixel < end; pixel += x.channels, from += x.x_strides[3]) widen_run(from, x.channels, pixel);
+          for (; pixel < end; pixel += x.channels, from += x.x_strides[3]) copy_run(from, x.channels, pixel);
+        if constexpr (step == 2) join(to, s.x_pitch, x.stride[2] * x.channels);
       }
+    }
+  }
+  // Elements as words: floats, or the lower halves of pairs.
+  static TW_INLINE void copy_run(const A *from, int64_t count, float *to) {
+    if constexpr (step == 1) widen_run(from, count, to);
+    else
+      for (int64_t i = 0; i < count; i += lanes) {
+        const int64_t left = count - i;
+        store_words(to + i, left < lanes ? widen_halves(from + i, left) : widen_halves(from + i), left);
+      }
+  }
+  // Each word of a line gets that of the next output pixel in its upper half.
+  static TW_INLINE void join(float *line, int64_t count, int64_t apart) {
+    for (int64_t i = 0; i + apart < count; i += lanes) {
+      const int64_t left = count - apart - i;
+      store_words(line + i, load_u(line + i) | load_words(line + i + apart, left) << 16, left);
     }
   }
 
@@ -144,7 +170,7 @@ template <class Config> struct ConvDirectWgrad {
     for (int64_t line = 0; line < r.lines; ++line) {
       int64_t height = (r.height + line) * x.stride[1] - x.before[1] + th * x.dilation[1];
       if (height < 0 || height >= x.size[1]) continue;
-      spans[number++] = {(height - r.x_height) * s.x_pitch, line * x.out[2] * s.y_pixel, x.out[2]};
+      spans[number++] = {(height - r.x_height) * s.x_pitch, line * s.y_line, x.out[2]};
     }
     return number;
   }
@@ -154,8 +180,8 @@ template <class Config> struct ConvDirectWgrad {
     for (int64_t j = 0; j < item.filters; j += NR, ys += panel, kept += s.entries * NR)
       with_fixed<vectors>((item.filters - j + lanes - 1) / lanes, [&](auto v) {
         with_fixed<ME>(count, [&](auto e) {
-          passing_block<decltype(e)::value, decltype(v)::value>(spans, number, {xs, ys, x_step, s.y_pixel}, false, kept,
-                                                                NR);
+          passing_block<D, decltype(e)::value, decltype(v)::value>(spans, number, {xs, ys, x_step * step, s.y_pixel},
+                                                                   false, kept, NR);
         });
       });
   }
@@ -187,7 +213,7 @@ template <class Config> struct ConvDirectWgrad {
         for (int64_t tw = 0; number > 0 && tw < s.segments; ++tw, entry += s.row, row += x.dilation[2] * x.channels)
           for (int64_t c = 0; c < chunks; ++c) {
             int64_t from = c * s.row / chunks, to = (c + 1) * s.row / chunks;
-            entries(s, item, spans, number, ys, r.lines * x.out[2] * s.y_pixel, row + from, x_step, to - from,
+            entries(s, item, spans, number, ys, r.lines * s.y_line, row + from, x_step, to - from,
                     accum + (entry + from) * NR);
           }
       }

@@ -8,8 +8,9 @@ namespace selection {
 namespace cpu_conv {
 namespace direct_wgrad {
 
-// `tile_n`: filters done at a time; `tile_k`: pixels packed at a time; `rows` by `columns`: the register block.
-#define TW_SELECT_CPU_CONV_DIRECT_WGRAD(X) X(tile_n) X(tile_k) X(rows) X(columns)
+// `tile_n`: filters done at a time; `tile_k`: pixels packed at a time; `rows` by `columns`: the register block;
+// `step`: pixels multiplied at once.
+#define TW_SELECT_CPU_CONV_DIRECT_WGRAD(X) X(tile_n) X(tile_k) X(rows) X(columns) X(step)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CPU_CONV_DIRECT_WGRAD)
 
 constexpr int64_t kMostChannels = 256;  // of a group whose lines are packed

@@ -26,7 +26,8 @@ inline double multiplying(const Schedule &s, const Query &x, const Columns &colu
   const int64_t panels = ceil_div(columns.count, s.columns);
   // A pixel of a block: its multiply-adds, and going on to the next.
   const double product = 1.15 * multiply_add(x, s.columns);
-  const double each = real(Wide(s.rows) * wide) / double(width) * product + double(panels);
+  const int64_t step = larger(1, s.step);
+  const double each = real(Wide(s.rows) * wide) / double(width) * product / double(step) + double(panels);
   const double groups = double(c.p.groups);
   double cycles = real(Wide(c.p.groups) * filters) / double(s.rows) * double(columns.places) * double(pixels) * each;
   if (!columns.patches) cycles = cycles * (met(c, 0) * met(c, 1) * met(c, 2));

@@ -5,6 +5,9 @@
 // is never visited, for the pixels of a line whose tap lies inside are a range.  Where channels are few, columns run
 // over taps and channels together, and the packed lines are the patches of the run.
 //
+// Dot products of pairs (bf16) multiply two pixels at once.  Where a tap's range begins is any pixel, so each packed pixel
+// is a pair: itself and the one under the next output pixel.  Of a range's pairs every other one is multiplied.
+//
 // Accumulators of a run are added to those of the runs before it, in order; with split-K, splits lie in the workspace and are
 // added in order at the end.  Results are the same on any number of threads, every time.
 #pragma once
@@ -18,6 +21,8 @@ namespace tw {
 template <class Config> struct ConvOuter {
   using A = typename Config::A;
   using Out = typename Config::C;
+  using D = typename choose<Config::warp_tile_k == 1, DotFloat<A, A>, tw::Dot<A, A>>::type;
+  static constexpr bool pairs = D::step == 2;
   static constexpr int MR = Config::warp_tile_m, NR = Config::warp_tile_n, vectors = NR / lanes;
   static constexpr int MC = Config::tile_m, NC = Config::tile_n, KC = Config::tile_k;  // filters, channels, pixels
   static constexpr int split = Config::split_k;
@@ -25,6 +30,7 @@ template <class Config> struct ConvOuter {
   static constexpr int64_t few_accum = 1 << 15;  // that one item keeps, however many filters they are of
   static constexpr int64_t few_uses = 4;         // of a packed gradient: fewer, and it is not packed
   static constexpr int64_t smallest_share = selection::kSmallestShare;
+  static_assert(D::step == Config::warp_tile_k, "the spec's warp_tile_k is not what this ISA multiplies at once");
   static_assert(NR % lanes == 0 && MC % MR == 0 && NC % NR == 0, "tiles do not divide");
 
   // ---- sizes -------------------------------------------------------------------------------
@@ -100,10 +106,25 @@ template <class Config> struct ConvOuter {
   }
   // A line of `count` pixels, `columns` elements each, into out[pixel * Width]; what is behind `columns` may be read
   // as far as there are `whole`.  Whole vectors are written: what is left over of one is overwritten by the next pixel,
-  // or lies behind the last.  Lanes behind `columns` meet no filter and no channel.
-  template <int Width, class T> static TW_INLINE void pack_line(const T *from, int64_t step, int64_t count,
-                                                                int64_t columns, int64_t whole, float *out) {
+  // or lies behind the last.  Lanes behind `columns` meet no filter and no channel.  In pairs a pixel has the one `apart`
+  // pixels on beside it.
+  template <int Width, class T> static TW_INLINE void pack_line(const T *from, int64_t step, [[maybe_unused]] int64_t apart,
+                                                                int64_t count, int64_t columns, int64_t whole,
+                                                                float *out) {
     constexpr int parts = (Width + lanes - 1) / lanes;
+    if constexpr (pairs) {
+      int64_t p = 0;
+      if (whole >= parts * lanes)
+        for (; p + apart < count; ++p, from += step, out += Width)
+#pragma GCC unroll 8
+          for (int v = 0; v < parts; ++v) store_u(out + v * lanes, D::across(from + v * lanes, apart * step));
+      for (; p < count; ++p, from += step, out += Width)
+        for (int v = 0; v < parts; ++v) {
+          const int64_t left = columns - v * lanes, deep = p + apart < count ? 2 : 1;
+          store_u(out + v * lanes, left > 0 ? words_across<D>(from + v * lanes, apart * step, left, deep) : vu{});
+        }
+      return;
+    }
     if (whole >= parts * lanes) {
       for (int64_t p = 0; p < count; ++p, from += step, out += Width)
 #pragma GCC unroll 8
@@ -121,14 +142,14 @@ template <class Config> struct ConvOuter {
     int64_t whole = x.groups * x.filters - n;
     for (int64_t j = 0; j < count; j += MR)
       for (int64_t line = 0; line < r.lines; ++line, out += x.out[2] * MR)
-        pack_line<MR>(y + (r.height + line) * x.y_strides[2] + j, x.y_strides[3], x.out[2], least(MR, count - j),
+        pack_line<MR>(y + (r.height + line) * x.y_strides[2] + j, x.y_strides[3], 1, x.out[2], least(MR, count - j),
                       whole - j, out);
   }
   // Channels [c, c + count): panels of NR, in each the input lines for every tap of the depth.
   static TW_INLINE void pack_x(const tw_conv_args &x, const Shape &s, const Run &r, int64_t c, int64_t count,
                                float *out) {
     const A *from = static_cast<const A *>(x.x) + r.image * x.x_strides[0] + c;
-    int64_t whole = x.groups * x.channels - c, step = s.single ? x.stride[2] : 1;
+    int64_t whole = x.groups * x.channels - c, step = s.single ? x.stride[2] : 1, apart = x.stride[2] / step;
     Within inside = within(x, 0);
     int64_t first = s.single ? inside.x : 0, skipped = s.single ? inside.y : 0;
     int64_t pixels = s.single ? inside.count : s.x_width;
@@ -141,8 +162,8 @@ template <class Config> struct ConvOuter {
         for (int64_t line = 0; line < r.x_lines; ++line, to += s.x_width * NR) {
           int64_t height = s.single ? (r.height + line) * x.stride[1] - x.before[1] : r.x_height + line;
           if (height < 0 || height >= x.size[1]) continue;
-          pack_line<NR>(lines + height * x.x_strides[2], step * x.x_strides[3], pixels, least(NR, count - j), whole - j,
-                        to);
+          pack_line<NR>(lines + height * x.x_strides[2], step * x.x_strides[3], apart, pixels, least(NR, count - j),
+                        whole - j, to);
         }
       }
   }
@@ -151,9 +172,10 @@ template <class Config> struct ConvOuter {
     const A *image = static_cast<const A *>(x.x) + r.image * x.x_strides[0] + group * x.channels;
     bool joined = x.dilation[2] == 1 && x.x_strides[3] == x.channels;
     int64_t row = x.window[2] * x.channels;
+    float *pixel = out;
     for (int64_t line = 0; line < r.lines; ++line)
-      for (int64_t p = 0; p < x.out[2]; ++p, out += pitch) {
-        float *to = out;
+      for (int64_t p = 0; p < x.out[2]; ++p, pixel += pitch) {
+        float *to = pixel;
         int64_t w0 = p * x.stride[2] - x.before[2];
         for (int64_t td = 0; td < x.window[0]; ++td)
           for (int64_t th = 0; th < x.window[1]; ++th, to += row) {
@@ -165,18 +187,32 @@ template <class Config> struct ConvOuter {
             else border_row(x, inside ? from : nullptr, w0, to);
           }
       }
+    if constexpr (pairs)
+      for (; out + pitch < pixel; out += pitch)
+        for (int64_t c = 0; c < pitch; c += lanes)
+          store_u(out + c, load_u(out + c) | load_u(out + pitch + c) << 16);
   }
+  // In pairs an element is the lower half of a word, until it is joined with the next pixel's.
   static TW_INLINE void copy_row(const A *from, int64_t count, float *to) {
+    auto one = [&](int64_t i, auto... left) {
+      if constexpr (pairs) store_u(to + i, widen_halves(from + i, left...));
+      else store_f(to + i, load_as_float(from + i, left...));
+    };
     int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) store_f(to + i, load_as_float(from + i));
-    if (i < count) store_f(to + i, load_as_float(from + i, count - i));  // the rest is overwritten by the next row
+    for (; i + lanes <= count; i += lanes) one(i);
+    if (i < count) one(i, count - i);  // the rest is overwritten by the next row
   }
   static void border_row(const tw_conv_args &x, const A *from, int64_t w0, float *to) {
     for (int64_t t = 0; t < x.window[2]; ++t) {
       int64_t w = w0 + t * x.dilation[2];
       bool inside = from && w >= 0 && w < x.size[2];
-      for (int64_t c = 0; c < x.channels; ++c)
-        *to++ = inside ? to_float(from[t * x.dilation[2] * x.x_strides[3] + c]) : 0.0f;
+      for (int64_t c = 0; c < x.channels; ++c, ++to) {
+        *to = 0.0f;
+        if (!inside) continue;
+        const A &element = from[t * x.dilation[2] * x.x_strides[3] + c];
+        if constexpr (pairs) __builtin_memcpy(to, &element, sizeof element);
+        else *to = to_float(element);
+      }
     }
   }
   // The output pixels of a line whose tap `t` of the width lies inside, and the input pixel under the first.
@@ -196,9 +232,10 @@ template <class Config> struct ConvOuter {
     int64_t first_run, last_run;
   };
   static TW_INLINE int64_t spans_of(const tw_conv_args &x, const Shape &s, const Run &r, int64_t tap, Span *spans) {
-    if (s.patches) {
-      spans[0] = {0, 0, r.lines * x.out[2]};
-      return 1;
+    if (s.patches) {  // of pairs none reaches into the next line
+      const int64_t number = pairs ? r.lines : 1, count = r.lines * x.out[2] / number;
+      for (int64_t i = 0; i < number; ++i) spans[i] = {i * count * s.y_pixel, i * count * s.x_pixel, count};
+      return number;
     }
     int64_t tw = tap % x.window[2], th = tap / x.window[2] % x.window[1], td = tap / x.window[2] / x.window[1];
     int64_t depth = r.depth * x.stride[0] - x.before[0] + td * x.dilation[0], number = 0;
@@ -216,10 +253,10 @@ template <class Config> struct ConvOuter {
   // What is packed has filters of nobody behind the last; what lies in place may end there.
   template <int V> static TW_INLINE void block(const Shape &s, const Span *spans, int64_t number, const Passing &o,
                                                int64_t filters, bool first, float *kept) {
-    if (filters >= MR || !s.y_in_place) return passing_block<MR, V>(spans, number, o, first, kept, s.nc);
+    if (filters >= MR || !s.y_in_place) return passing_block<D, MR, V>(spans, number, o, first, kept, s.nc);
     Passing one = o;
     for (int64_t i = 0; i < filters; ++i, ++one.singles, kept += s.nc)
-      passing_block<1, V>(spans, number, one, first, kept, s.nc);
+      passing_block<D, 1, V>(spans, number, one, first, kept, s.nc);
   }
   static void work(const tw_conv_args &x, const Shape &s, const Item &item, Out *dw, float *part, float *slot) {
     float *ys = slot, *xs = ys + s.run * x.out[2] * s.mc + lanes;
@@ -231,7 +268,7 @@ template <class Config> struct ConvOuter {
       Run r = run_of(x, s, index);
       int64_t filter = item.group * x.filters + item.n;
       if (!s.y_in_place) pack_y(x, r, filter, item.filters, ys);
-      Passing o{ys, xs, s.y_pixel, step};
+      Passing o{ys, xs, s.y_pixel * D::step, step * D::step};
       const float *y = ys;
       if constexpr (same<A, float>::value)
         if (s.y_in_place)

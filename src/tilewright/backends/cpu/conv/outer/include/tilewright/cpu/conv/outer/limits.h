@@ -7,8 +7,8 @@ namespace selection {
 namespace cpu_conv {
 namespace outer {
 
-// `tile_*`: filters, channels, and pixels packed at a time; `rows` by `columns`: the register block.
-#define TW_SELECT_CPU_CONV_OUTER(X) X(tile_m) X(tile_n) X(tile_k) X(rows) X(columns) X(split_k)
+// `tile_*`: filters, channels, and pixels packed at a time; `rows` by `columns`: the register block; `step`: pixels multiplied at once.
+#define TW_SELECT_CPU_CONV_OUTER(X) X(tile_m) X(tile_n) X(tile_k) X(rows) X(columns) X(split_k) X(step)
 TW_SELECT_STRUCT(Schedule, int, TW_SELECT_CPU_CONV_OUTER)
 
 inline const Rule *limits(const Schedule &, const Conv &c) { return far_beyond(c); }
