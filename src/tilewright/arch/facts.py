@@ -1,6 +1,6 @@
 """The arch table: `specs.json` and files of one's own, read once, every field checked, every mistake named.
 
-Every program reads the table before its first call, so the way without a mistake is short and by hand: pydantic
+Every program reads the table before its first call, so one without a mistake is read by short code of ours: pydantic
 takes 40 ms to import, the table 1 ms to read.  A mistake asks pydantic to say in words what is wrong and where.
 """
 
@@ -65,7 +65,7 @@ class Arch:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a table stands: mistakes in the package's are ours, those in a file of one's own are its author's."""
+    """Where a table is: mistakes in the package's are ours, those in a file of one's own are its author's."""
 
     name: str = "arch table"
     path: Path | None = None

@@ -1,7 +1,7 @@
 """What an arch does in a second, and how constants that were fitted on one arch are scaled to another.
 
 Estimates are formulas with constants: bytes a second of memory that a kernel reaches, cycles of a barrier, and so on.
-They are fitted by measurement, on some arch; the numbers stand in the arch table (`fits.json`), never in code.  A
+They are fitted by measurement, on some arch; the numbers are in the arch table (`fits.json`), never in code.  A
 formula declares its constants as a NamedTuple whose annotations say what each depends on; `fitted` gives them for an
 arch: as they were fitted there, or else those of the arch that has a fit, each times the ratio of the rates that it
 depends on.

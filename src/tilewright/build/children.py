@@ -1,6 +1,6 @@
 """Programs that end with us: however this process ends (a kill too), what it started does not go on for nobody.
 
-A small shell stands between: it runs the program in a session of its own, and ends all of it when the pipe that is its
+A small shell is in between: it runs the program in a session of its own, and ends all of it when the pipe that is its
 input closes, which the operating system sees to.  (The parent-death signal of Linux is of the thread that started a
 program, reaches no grandchildren, and needs code between fork and exec.)  A fork of ours that lives on keeps the pipe
 open, and the program with it.

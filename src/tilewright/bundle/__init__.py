@@ -1,4 +1,4 @@
-"""Bundles: kernels for problems to come on several targets, made on a machine that need not have any of them.
+"""Bundles: kernels for future problems on several targets, made on a machine that need not have any of them.
 
     plan        which kernels: the fewest that serve the problems of a target within a loss
     build       compile them, put everything into one file

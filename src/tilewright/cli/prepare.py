@@ -1,4 +1,4 @@
-"""`tilewright prepare OP`: the fewest kernels that serve problems to come, built ahead."""
+"""`tilewright prepare OP`: the fewest kernels that serve future problems, built ahead."""
 
 from __future__ import annotations
 

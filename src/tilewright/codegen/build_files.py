@@ -2,7 +2,7 @@
 
 All three link the same library and behave alike: an object is compiled again when its wrapper, a
 header it includes or its command line changed, the library is linked again when an object or the
-list of them changed, and the compiler can be named from outside.  Each quotes in its own way; the
+list of them changed, and the compiler can be named from outside.  Each has its own quoting; the
 functions at the end are the only ones that do.
 """
 
@@ -248,7 +248,7 @@ HOW_TO_BUILD = {
 
 
 def demand_buildable(system: str, layout: Layout, folder: Path) -> None:
-    """Refuse folders that a build system has no way to write down, before anything is written."""
+    """Refuse folders that a build system cannot express, before anything is written."""
     banned = _UNSPEAKABLE[system]
     own = [str(folder)] if system == "cmake" else []  # the others name nothing of it but what is below
     for place in (*own, layout.kernel_dir, *map(str, layout.first.include_dirs)):

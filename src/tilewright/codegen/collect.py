@@ -240,8 +240,8 @@ def collect(
 ) -> SpecSet:
     """The legal specs of a pool (`default` when nothing is named), a preselected set or a configuration on an arch.
 
-    A limit of 0 means all.  Illegal proposals never come out as specs; they are listed as rejected, or with `correct`
-    their nearest legal neighbours come out for them.  An axis has a tuple of values, or one by itself.
+    A limit of 0 means all.  Illegal proposals are never returned as specs; they are listed as rejected, or with
+    `correct` their nearest legal neighbours are returned instead.  An axis has a tuple of values, or one by itself.
     """
     specs: dict[KernelSpec, None] = {}
     rejected: list[Rejection] = []

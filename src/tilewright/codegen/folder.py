@@ -51,7 +51,7 @@ def output_folder(text: str | Path, option: str = "--output-dir") -> Path:
 
 
 def demand_printable(place: Path) -> None:
-    """Build files have no way to write down a line break or another control character, nor what is no Unicode."""
+    """Build files cannot express a line break or another control character, nor what is no Unicode."""
     odd = next(
         (letter for letter in str(place) if ord(letter) < 32 or ord(letter) == 127 or 0xD800 <= ord(letter) <= 0xDFFF),
         "",
@@ -93,7 +93,7 @@ def demand_replaceable(path: Path, mark: bytes) -> None:
 def demand_ours(folder: Path, names: Collection[str], listed: Collection[str]) -> None:
     """Whatever is there under the names of kernels must be ours: listed by an earlier run, or marked as written by one.
 
-    Names come without their endings.
+    Names are without their endings.
     """
     wanted = set(names)
     for entry in os.scandir(folder):

@@ -458,7 +458,7 @@ def setup_gemm_dispatcher(
 ) -> GemmSetupResult:
     """Correct, build and register one kernel; without `auto_rebuild` it is compiled on its first use.
 
-    `registry_name` is taken for old calls and means nothing: a registry is the object that comes back.
+    `registry_name` is taken for old calls and means nothing: a registry is the object that is returned.
     """
     return setup_multiple_gemm_dispatchers([config], registry_name, verbose, auto_rebuild=auto_rebuild)[0]
 

@@ -179,7 +179,7 @@ def _value(value: Any) -> Any:
 
 
 def _distance(declared: Declared, spec: KernelSpec) -> float:
-    """How far a kernel is from a declaration: 0 where it meets all that is said; sizes count by their ratio."""
+    """How far a kernel is from a declaration: 0 where it satisfies all that is declared; sizes count by their ratio."""
     schedule = spec.to_dict()["schedule"]
     far = 0.0
     for name, wanted in declared.algorithm.items():

@@ -122,7 +122,7 @@ def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     first = 0 if winner is None else _best_kind(_seconds(winner)) % len(_seconds(winner))
 
     def order(candidate: Candidate) -> tuple[int, float, str]:
-        """Those known as the chosen one is first, then in the best way: times of different kinds do not compare."""
+        """Those known as the chosen one is first, then by the best source: times of different kinds do not compare."""
         every = _seconds(candidate)
         known = (*every[first:], *every[:first])
         kind = _best_kind(known)

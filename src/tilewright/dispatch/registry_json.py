@@ -1,7 +1,7 @@
 """A registry as JSON, and back: every kernel's spec, library and the numbers that the selection library takes of it.
 
 The C++ front end (`cpp/`) reads it and asks the same selection libraries with the same numbers, so that both choose
-alike.  Numbers that many kernels share (facts and rates of an arch) stand once, under `selection`.
+alike.  Numbers that many kernels share (facts and rates of an arch) are written once, under `selection`.
 
     {"format": "tilewright-registry", "version": 1, "target": "x86_64_v3",
      "kernels": [{"digest", "name", "op", "spec", "library": file or null, "fallback": bool,
@@ -148,7 +148,7 @@ def selection_library(kernels: NativeKernels) -> str | None:
 
 
 def written(data: Mapping[str, Any]) -> str:
-    """As text with its digest: numbers go to selection as they stand, and one that was changed could end a process."""
+    """As text with its digest: numbers go to selection unchecked, and one that was changed could end a process."""
     text = json.dumps({**data, DIGEST: ""}, sort_keys=True, indent=1) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     return text.replace(f'"{DIGEST}": ""', f'"{DIGEST}": "{digest}"', 1)

@@ -547,7 +547,7 @@ def _sound(row: Sequence[Any]) -> bool:
 
 
 def timed(seconds: float | None) -> bool:
-    """Whether it is the time of a kernel; what is none must not come into a store."""
+    """Whether it is the time of a kernel; what is none must not enter a store."""
     return seconds is not None and 0 < seconds < _LATEST
 
 

@@ -1,4 +1,4 @@
-"""The schema of the store: its tables, whose file it is, and the way from an older schema to this one."""
+"""The schema of the store: its tables, whose file it is, and the migration from an older schema to this one."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """A store with its tables, made or brought forward by whoever comes first."""
+    """A store with its tables, made or migrated by whoever opens it first."""
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")  # what is reported was stored: a power cut takes nothing back
     if version_of(connection) == SCHEMA:

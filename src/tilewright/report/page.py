@@ -80,7 +80,7 @@ def _hash(text: str) -> str:
 
 
 def in_script(data: Any) -> str:
-    """JSON that cannot end the block it stands in, whatever it holds."""
+    """JSON that cannot end the block it is in, whatever it holds."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII: half a character is an escape
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

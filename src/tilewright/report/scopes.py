@@ -27,7 +27,7 @@ NO_FAMILY = "all"
 
 
 class Numbered:
-    """Things that repeat, numbered as they come."""
+    """Things that repeat, numbered in order."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []

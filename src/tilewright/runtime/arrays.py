@@ -327,7 +327,7 @@ def _slow_address(array: np.ndarray[Any, Any]) -> int:
 
 
 def _find_address_reader() -> Callable[[np.ndarray[Any, Any]], int]:
-    """The fastest way to an array's address that works here.
+    """The fastest reader of an array's address that works here.
 
     `PyArrayObject` of NumPy's C API begins with the object header and the data pointer.  Reading it
     takes a fifth of the time of `array.ctypes.data`; it is tried on samples and used only if it agrees.

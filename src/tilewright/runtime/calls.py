@@ -4,7 +4,7 @@
       fast path   C looks the call up by the facts of its operands and launches it    (fast_path)
       slow path   views -> binding.request -> planner.plan -> plan.run                (here)
 
-A call goes one way: nothing below comes back here, and a plan is whole when it is made.
+Nothing below calls this module, and a plan is whole when it is made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernels of one problem on one device, each checked before it is timed: one way for a measurement and for a sweep.
+"""Kernels of one problem on one device, each checked before it is timed: the same for a measurement and for a sweep.
 
 Every kernel runs on fresh random operands with a poisoned output, and its result is judged by the float64 reference.
 Those that are right race each other (`timing.race`); whoever leads is judged once more afterwards.

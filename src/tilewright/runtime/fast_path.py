@@ -242,7 +242,7 @@ class _Library:
         return True
 
     def put_before(self, front: Front, form: Form, parameters: Sequence[tuple[str, int, int]]) -> None:
-        """Let calls of a function come to C first; parameters are names, roles and the slots they may be."""
+        """Let C handle calls of a function first; parameters are names, roles and the slots they may be."""
         function = front.function
         code: Any = function.__code__
         first = code.co_argcount - len(getattr(function, "__defaults__", None) or ())
@@ -314,7 +314,7 @@ def _let_call(function: Callable[..., Any], runs: ctypes.c_void_p) -> None:
 
 
 def _objects_are_plain() -> bool:
-    """Whether the type of an object stands in the last word of its head, where C looks for it, and one thread at a
+    """Whether the type of an object is in the last word of its head, where C looks for it, and one thread at a
     time runs Python, which C relies on."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
@@ -443,7 +443,7 @@ def form(slots: Sequence[Slot], scalars: int) -> Form | None:
 
 
 class Front:
-    """A public function whose calls come to C first, once there is a plan.
+    """A public function whose calls C handles first, once there is a plan.
 
     From 3.12 on (and in 3.10) a call does by itself.  Python 3.11 runs a function without asking: there `call`, given
     the values of all parameters, is the answer of a call that C knows, else None, and `keep` is given the answer that
@@ -478,7 +478,7 @@ class Front:
 
 
 def _nothing(*_values: Any) -> None:
-    """Where a call comes to C by itself, or C knows none yet."""
+    """Where C is called by itself, or knows no call yet."""
 
 
 def _itself(answer: Any) -> Any:

@@ -1,7 +1,7 @@
 """Libraries that are loaded from memory: nothing is written, so that a read-only machine can load what a bundle holds.
 
 The system loader takes a path.  A file in memory (memfd_create) has one while it is open, /proc/self/fd/N; where the
-system has none, or forbids to run code from there, a private temporary file stands in for it.
+system has none, or forbids to run code from there, a private temporary file replaces it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ Attributes = tuple[Any, ...]  # whatever else a plan depends on; hashable
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for an operand: its name in errors, and what may stand there."""
+    """A slot of an operand: its name in errors, and what it may hold."""
 
     name: str
     written: bool = False
@@ -83,7 +83,7 @@ class Copy:
     """An operand that a stage does not take as it is: a dense copy, padded with zeros, in the workspace.
 
     Shapes go with the slowest dimension first; strides are in bytes, and 0 repeats.  `pointer` is the index of the
-    stage's pointer that the copy stands for.
+    stage's pointer that the copy replaces.
     """
 
     pointer: int

@@ -34,7 +34,7 @@ def checked(op: Binding, plan: Plan) -> bool:
 
 
 def _writes_before_it_reads(op: Binding, plan: Plan) -> bool:
-    """Whether a result is written by a stage before the first that looks at some table: its error would come late."""
+    """Whether a result is written by a stage before the first that looks at some table: its error would be late."""
     first, *others = ({at.slot for at in stage.request.pointers if at.slot != BETWEEN} for stage in plan.stages)
     if not others or not any(op.slots[slot].written for slot in first):
         return False

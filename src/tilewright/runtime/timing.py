@@ -1,4 +1,4 @@
-"""How anything is timed, on any device: one method, one way to take a sample, rounds that interleave.
+"""How anything is timed, on any device: one method, one kind of sample, rounds that interleave.
 
 A sample is the mean time of a number of calls.  Where several sets of buffers are given the calls
 rotate through them; with a flush each call finds the caches cold, and only the calls are timed.

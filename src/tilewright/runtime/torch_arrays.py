@@ -169,7 +169,7 @@ def toucher(torch: Any) -> Callable[[tuple[Any, ...]], object]:
 
 
 def _no_touch(_tensors: tuple[Any, ...]) -> None:
-    """Releases before there was a way."""
+    """For releases without such a function."""
 
 
 def watched() -> tuple[Questions, Callable[[tuple[Any, ...]], object]]:

@@ -196,7 +196,7 @@ class Library:
         return self._keep[1] is not None
 
     def serve(self, key: str, kinds: str, results: int, served: Served) -> None:
-        """Let the calls of an op at a dispatch key come here; those it does not know, `served` makes."""
+        """Handle the calls of an op at a dispatch key here; those it does not know, `served` makes."""
         place = self._libraries.setdefault(key, ctypes.c_void_p())
         texts = (text.encode() for text in ("tilewright", key, served.op, kinds))
         switches = _int(served.autograd), _int(served.writes)

@@ -73,7 +73,7 @@ def _samples(torch: Any) -> list[Any]:
 
 
 def _place(starts: list[int], values: list[int], words: int) -> int | None:
-    """The one distance from all starts at which the value of each stands; None where there is none, or more."""
+    """The one distance from all starts at which the value of each is; None where there is none, or more."""
     places = [
         at * _WORD
         for at in range(words)

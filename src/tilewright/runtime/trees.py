@@ -2,7 +2,7 @@
 
 The kernels of a selection are asked about by sets (`BySets`): trees share decisions, so a decision (a feature, and one
 of its thresholds) is a set of bits, one a kernel, that is worked out once, and a node of a tree takes two operations on
-sets, for up to 512 kernels; nodes that no kernel comes to take none.  Trees that look at the problem alone say the same
+sets, for up to 512 kernels; nodes that no kernel reaches take none.  Trees that look at the problem alone say the same
 of all kernels and are evaluated once.
 """
 
@@ -42,7 +42,7 @@ class Forest:
     """Nodes of all trees: the children of an inner node are neighbours, `left` is the index of the first.
 
     A row goes left where its feature is at most the threshold, or is no number.  A leaf leads to itself, by an infinite
-    threshold; children come behind their parent, so that no evaluation is endless.
+    threshold; children follow their parent, so that no evaluation is endless.
     """
 
     nodes: Array

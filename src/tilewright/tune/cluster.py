@@ -1,4 +1,4 @@
-"""Sweeps on several machines, by Ray: builds go to the nodes, every device has an actor that measures, rows come here.
+"""Sweeps on several machines, by Ray: builds go to the nodes, every device has an actor that measures and returns rows.
 
 A cluster is seen as worker pools: devices with one fingerprint share the work, whichever node they are in; devices of
 another kind do all of it too, since their times are others.  Kernels are built on the nodes and kept by this process,
@@ -427,7 +427,7 @@ class RayDeviceWorker:
         return versions
 
     def ask(self) -> Any:
-        """Start the actor; the answer to come is what it measures on.
+        """Start the actor; its answer is what it measures on.
 
         On the host it takes all the node's processors, so that nothing else of the cluster runs beside it.
         """
@@ -478,7 +478,7 @@ class RayDeviceWorker:
             raise DeviceWorkerLost(answer["lost"])
 
     def _get(self, answer: Any, limit: float, late: str) -> Any:
-        """An actor's answer; DeviceWorkerLost where none comes."""
+        """An actor's answer; DeviceWorkerLost where there is none."""
         ray = self._cluster.ray
         ends = time.monotonic() + limit
         while not self._closed:

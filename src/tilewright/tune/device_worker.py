@@ -1,4 +1,4 @@
-"""A device worker measures on one device: it sends kernels to a process and turns whatever happens into outcomes.
+"""A device worker measures on one device: it sends kernels to a process and reports whatever happens as outcomes.
 
 `Measures` is what a sweep asks of one, wherever its device is; `DeviceWorker` is that of a device of this machine.
 """
@@ -137,7 +137,7 @@ class _WorkerProcess:
             raise self._end() from None
 
     def read(self, limit: float) -> Mapping[str, Any]:
-        """The next answer; _Died where none comes in time, or ever again."""
+        """The next answer; _Died where there is none in time."""
         try:
             line = self._lines.get(timeout=limit)
         except queue.Empty:

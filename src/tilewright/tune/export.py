@@ -28,7 +28,7 @@ _MOST = float(1 << 62)  # what a whole number of the store holds, and more
 
 
 def rows(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
-    """A table of results of one op; problems are numbered as they come."""
+    """A table of results of one op; problems are numbered in order."""
     numbers: dict[str, int] = {}
     texts = _Texts()
     for result in results:

@@ -1,4 +1,4 @@
-"""`prepare`: kernels for problems to come, built before the first call needs one.
+"""`prepare`: kernels for future problems, built before the first call needs one.
 
     tw.prepare(OP, m=(1, 8192), n=4096, k=4096, dtype="bf16")    ranges of an op's options
     tw.prepare("mine.json")                                      what a program ran (`tw.record`)
@@ -107,7 +107,7 @@ def prepare(
     progress: OnProgress | None = None,
     **options: Any,
 ) -> Prepared:
-    """Build the fewest kernels that serve problems to come within a loss, and say which these are.
+    """Build the fewest kernels that serve future problems within a loss, and say which these are.
 
     `what` is an op's name (with its options, of which some are ranges, or with `problems`), `Ranges`, a problem
     (options then change it), the path of a recording or a problem set, a function to call once, or a list of these.

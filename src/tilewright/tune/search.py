@@ -317,7 +317,7 @@ UNKNOWN_SPREAD = 1.35 * UNKNOWN_NOISE  # between the quartiles of that
 
 @dataclass
 class _Bracket:
-    """Kernels that are left of those that began together, and the rounds of their next turn."""
+    """Kernels that are left of those that began together, and the rounds that they are timed next."""
 
     places: list[int]
     rounds: int
@@ -380,7 +380,7 @@ class Halving(_Known):
         return _Bracket([*fresh, *(place for place in self.fastest(1) if place not in fresh)], self.rungs()[0])
 
     def rungs(self) -> list[int]:
-        """Rounds of the turns: doubled each time, the last are all."""
+        """Rounds of each step: doubled each time, the last are all."""
         rungs = [self.rounds]
         while rungs[0] // 2 >= FIRST_ROUNDS:
             rungs.insert(0, rungs[0] // 2)

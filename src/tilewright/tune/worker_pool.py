@@ -101,7 +101,7 @@ class _Todo:
         return sum(len(batch.specs) for batch in self._waiting)
 
     def take(self) -> Batch | None:
-        """The next; while others are at work one may come back, so who finds none waits for them."""
+        """The next; while others are at work one may return, so who finds none waits for them."""
         with self._changed:
             while self._busy and not self._waiting and not self._over:
                 self._changed.wait()
@@ -187,7 +187,7 @@ def measure_batches(
     method: Method,
     on_lost: OnLost | None = None,
 ) -> Iterator[list[Measurement]]:
-    """What the workers say, as it comes and several together where they came so.
+    """The workers' messages in order, several together where they arrived so.
 
     DeviceError where something is left and no device to measure it on.
     """

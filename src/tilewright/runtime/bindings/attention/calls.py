@@ -280,7 +280,7 @@ def remember_attributes(options: tuple[Any, ...], slots: Operands, attributes: t
 
 
 def longest(name: str, value: Any) -> int:
-    """A bound; that of sequences which are all empty is 0, and 0 stands for none: one row more bounds them too."""
+    """A bound; that of sequences which are all empty is 0, and 0 means none: one row more bounds them too."""
     return 1 if value is not None and whole_number(name, value) == 0 else _optional(name, value)
 
 

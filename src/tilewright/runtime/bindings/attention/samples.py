@@ -61,7 +61,7 @@ def _shape_of(p: AttentionProblem, name: str) -> Sizes:
 
 
 def _split_total(generator: Generator, total: int, count: int, most: int) -> Array:
-    """Lengths of `count` sequences, none over `most`, that come to `total` where they can."""
+    """Lengths of `count` sequences, none over `most`, whose sum is `total` where it can be."""
     total = min(total, count * most)
     lengths = np.full(count, total // max(1, count), np.int64)
     lengths[: total - int(lengths.sum())] += 1

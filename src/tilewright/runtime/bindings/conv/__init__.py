@@ -93,7 +93,7 @@ class ConvBinding(BindingDefaults):
     def bind_kernel(
         self, spec: KernelSpec, first: Any, second: Any, third: Any = None, *, out: Any = None, **others: Any
     ) -> tuple[Operands, Sequence[Any], tuple[Any, ...]]:
-        """As the function of its direction is called: what comes third is the bias, or the shape of the gradient.
+        """As the function of its direction is called: the third argument is the bias, or the shape of the gradient.
 
         Direction, epilogue and output type are the kernel's.
         """

@@ -85,7 +85,7 @@ def copies(stage: StageRequest, larger: GemmProblem) -> StageRequest:
 
 
 def _field_at(offset: int, args: Any, p: GemmProblem) -> tuple[str, tuple[int, int, int], str]:
-    """Which operand's pointer stands at an offset, its strides (batch, slow, fast) and its element type."""
+    """Which operand's pointer is at an offset, its strides (batch, slow, fast) and its element type."""
     for name, dtype in (("a", p.dtype_a), ("b", p.dtype_b), ("c", p.dtype_c), ("e", p.dtype_c)):
         if getattr(_FIELDS, name).offset == offset:
             return name, (getattr(args, f"{name}_batch_stride"), getattr(args, f"{name}_stride"), 1), dtype

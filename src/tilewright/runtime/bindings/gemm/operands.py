@@ -64,7 +64,7 @@ class Matrix:
     def layout(self, prefer: str = "") -> tuple[str, int]:
         """Layout and leading stride of an input.
 
-        A vector can be read both ways: then the preferred layout is taken, or else the one its strides look like, so
+        A vector fits both layouts: then the preferred layout is taken, or else the one its strides look like, so
         that a transposed view of a row-major array stays column-major at every size.
         """
         leading = self.leading()

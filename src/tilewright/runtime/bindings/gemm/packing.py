@@ -49,7 +49,7 @@ def pack(kernel: Kernel, problem: GemmProblem, template: Any, b: View, threads: 
 
 
 def pack_with(planner: Planner, array: Any, m: int, dtype_a: str | None) -> PackedB:
-    """Choose a preshuffle kernel for a B that will meet A of about m rows, and pack with it."""
+    """Choose a preshuffle kernel for products of this B and A of about m rows, and pack with it."""
     try:
         return _pack_with(planner, array, m, dtype_a)
     except CopyNeeded as error:  # packing is asked for no copies

@@ -553,7 +553,7 @@ def _is_odd(operand: Matrix) -> bool:
 def _pointers(
     call: _Call, laid: _Laid, step_of: dict[int, tuple[int, ...]], loops: int, args: GemmArgs
 ) -> tuple[list[Pointer], list[Copy]]:
-    """Where each address goes, how far the loops move it, and the copies that stand for operands."""
+    """Where each address goes, how far the loops move it, and the copies that replace operands."""
     places: list[tuple[int, Matrix]] = [(_FIELDS.a.offset, laid.left), (_FIELDS.e.offset, laid.e)]
     if laid.right is not None:
         places.append((_FIELDS.b.offset, laid.right))
