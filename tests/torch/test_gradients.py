@@ -171,7 +171,7 @@ def test_what_was_saved_and_then_written_is_an_error() -> None:
 # -- transforms --------------------------------------------------------------------------------------------------------
 
 
-IMAGES = {"layout": "nchw"}
+IMAGES: dict[str, Any] = {"layout": "nchw"}
 WRITTEN_OVER: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "gemm": (tw.gemm, torch.matmul, ((4, 6), (6, 3))),
     "scaled": (lambda a, b: tw.gemm(a, b, alpha=2.0), lambda a, b: 2 * (a @ b), ((4, 6), (6, 3))),
