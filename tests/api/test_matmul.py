@@ -278,11 +278,10 @@ def test_errors_call_bias_and_residual_by_their_names() -> None:
 
 def test_arrays_that_are_none_and_ranks_are_said_in_words_that_help() -> None:
     b = np.ones((8, 6), np.float32)
-    assert "a is an array.array, not an array" in str(
-        refused("array-type", lambda: tw.gemm(array.array("f", [1.0]), b))
-    )
-    assert "1 row and 1 column" in refused("array-rank", lambda: tw.gemm(np.float32([1.0])[0:1].reshape(()), b)).remedy
-    assert "matmul" not in refused("array-rank", lambda: tw.matmul(np.ones((), np.float32), b)).remedy
+    listed, number = array.array("f", [1.0]), np.ones((), np.float32)
+    assert "a is an array.array, not an array" in str(refused("array-type", lambda: tw.gemm(listed, b)))
+    assert "1 row and 1 column" in refused("array-rank", lambda: tw.gemm(number, b)).remedy
+    assert "matmul" not in refused("array-rank", lambda: tw.matmul(number, b)).remedy
     assert "b has 1 dimension, and" in str(refused("array-rank", lambda: tw.pack(b[0])))
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -226,6 +227,19 @@ def test_a_rename_that_fails_is_one_error(store: Store, use_stub: UseStub, monke
         Builder(store).build_one(tiny_specs(1)[0])
     assert caught.value.rule == "store-full"
     assert everything(store.root) == []
+
+
+def test_of_a_log_that_cannot_be_written_nothing_stays(store: Store) -> None:
+    """On a disk that is full, what could be written of it would take the last room."""
+    store.prepare()
+
+    def fill() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+        assert store.save_log("key", ".log", "words of the compiler\n" * 100) is None
+
+    assert wait_code(in_child(fill)) == 0
+    assert list(store.logs.iterdir()) == []
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -171,6 +171,36 @@ def test_what_was_saved_and_then_written_is_an_error() -> None:
 # -- transforms --------------------------------------------------------------------------------------------------------
 
 
+IMAGES: dict[str, Any] = {"layout": "nchw"}
+WRITTEN_OVER: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "gemm": (tw.gemm, torch.matmul, ((4, 6), (6, 3))),
+    "scaled": (lambda a, b: tw.gemm(a, b, alpha=2.0), lambda a, b: 2 * (a @ b), ((4, 6), (6, 3))),
+    "residual": (lambda a, b, r: tw.gemm(a, b, residual=r), lambda a, b, r: a @ b + r, ((4, 6), (6, 3), (4, 3))),
+    "gelu": (lambda a, b: tw.gemm(a, b, epilogue="gelu"), lambda a, b: F.gelu(a @ b), ((4, 6), (6, 3))),
+    "matmul": (tw.matmul, torch.matmul, ((2, 4, 6), (6, 3))),
+    "conv": (lambda x, w: tw.conv(x, w, **IMAGES), F.conv2d, ((2, 3, 5, 5), (4, 3, 3, 3))),
+    "conv residual": (lambda x, w, r: tw.conv(x, w, residual=r, **IMAGES), lambda x, w, r: F.conv2d(x, w) + r,
+                      ((2, 3, 5, 5), (4, 3, 3, 3), (4, 1, 1))),
+    "dgrad": (lambda dy, w: tw.conv_backward_data(dy, w, (2, 3, 5, 5), **IMAGES), F.conv_transpose2d,
+              ((2, 4, 3, 3), (4, 3, 3, 3))),
+    "op gemm": (torch.ops.tilewright.gemm, torch.matmul, ((4, 6), (6, 3))),
+    "op gated": (lambda a, b: torch.ops.tilewright.gated_gemm(a, b, b), lambda a, b: F.silu(a @ b) * (a @ b),
+                 ((4, 6), (6, 3))),
+    "op conv": (lambda x, w: torch.ops.tilewright.conv(x, w, layout="nchw"), F.conv2d, ((2, 3, 5, 5), (4, 3, 3, 3))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRITTEN_OVER)
+def test_a_result_that_no_gradient_reads_may_be_written_over(case: str) -> None:
+    """`y += x` and `ReLU(inplace=True)` behind a product, as PyTorch's own allow it."""
+    ours, exact, shapes = WRITTEN_OVER[case]
+    compare(
+        lambda *given: ours(*given).mul_(1.5).add_(1),
+        lambda *given: exact(*given) * 1.5 + 1,
+        draw(torch.float32, *shapes),
+    )
+
+
 def loss(x: Any, w: Any) -> Any:
     return tw.gemm(x, w.T, epilogue="gelu").square().sum()
 

@@ -467,5 +467,7 @@ class Store:
             part.write_text(text, encoding="utf-8", errors="replace")
             part.replace(place)
         except OSError:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
             return None
         return place

@@ -25,8 +25,8 @@ def op_of(problem: Any) -> Op:
     return ops.op(name)
 
 
-def demand_spec(spec: object) -> None:
-    """Refuse what is no spec: a name, or the selection that has one."""
+def demanded_spec(spec: object) -> KernelSpec:
+    """The spec itself; what is none, a name or the selection that has one, is one error."""
     if not isinstance(spec, KernelSpec):
         raise RequestError(
             f"{shown(spec)} is not a kernel's spec",
@@ -34,6 +34,7 @@ def demand_spec(spec: object) -> None:
             value=shown(spec),
             remedy="give specs, such as `registry.candidates(problem)` has, or a pool (`add_pool(op)`)",
         )
+    return spec
 
 
 def legal_specs(specs: KernelSpec | Iterable[KernelSpec], arch: str, runs: Collection[str]) -> list[KernelSpec]:
@@ -43,7 +44,7 @@ def legal_specs(specs: KernelSpec | Iterable[KernelSpec], arch: str, runs: Colle
     except TypeError:
         listed = [cast("KernelSpec", specs)]  # it is none, as the next lines say
     for spec in listed:
-        demand_spec(spec)
+        demanded_spec(spec)
         demand_legal(ops.op(spec.op), spec)
         if spec.arch not in runs:
             raise RequestError(

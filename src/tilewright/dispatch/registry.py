@@ -185,8 +185,7 @@ class Registry:
 
     def kernel(self, spec: KernelSpec) -> Kernel:
         """One kernel, built now if the store does not have it."""
-        inputs.demand_spec(spec)
-        demand_runnable(spec.arch)
+        demand_runnable(inputs.demanded_spec(spec).arch)
         return loaded.kernel(spec)
 
     def kernel_for(self, problem: Any) -> Kernel:

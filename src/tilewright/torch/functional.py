@@ -15,7 +15,7 @@ from tilewright.runtime.bindings.attention.calls import demand_one_mask, demand_
 from tilewright.runtime.bindings.attention_backward.calls import demand_forward, demand_no_pages
 from tilewright.torch import gradients, kernels, library, transforms
 from tilewright.torch.attention_gradients import Attention
-from tilewright.torch.gradients import ACTIVATIONS, linear_epilogue, needs_input
+from tilewright.torch.gradients import ACTIVATIONS, linear_epilogue, needs_input, needs_result
 from tilewright.torch.required import torch
 
 __all__ = [
@@ -131,7 +131,7 @@ class _Gemm(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, a: Any, b: Any, c: Any, d0: Any, d1: Any, copy: str, options: dict[str, Any]) -> Any:
         e = kernels.gemm(a, b, c, d0, d1, copies=copy == _ALLOW, **options)
-        ctx.save_for_backward(a, b, c, d0, d1, e)
+        ctx.save_for_backward(a, b, c, d0, d1, e if needs_result(options["epilogue"]) else None)
         ctx.options = options
         return e
 
@@ -160,7 +160,7 @@ class _Conv(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: Any, w: Any, bias: Any, d0: Any, d1: Any, copy: str, options: dict[str, Any]) -> Any:
         y = kernels.conv(x, w, bias, d0, d1, copies=copy == _ALLOW, **options)
-        ctx.save_for_backward(x, w, bias, d0, d1, y)
+        ctx.save_for_backward(x, w, bias, d0, d1, y if needs_result(options["epilogue"]) else None)
         ctx.options = options
         return y
 

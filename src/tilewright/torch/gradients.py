@@ -51,6 +51,11 @@ def needs_input(epilogue: str) -> bool:
     return epilogue in _FROM_INPUT or epilogue == "MultiDMultiply" or epilogue in GATES
 
 
+def needs_result(epilogue: str) -> bool:
+    """Whether a gradient needs what the epilogue gave; where it does not, a program may write over its result."""
+    return normal_epilogue(epilogue) in FROM_RESULT
+
+
 def reduced(gradient: Any, operand: Any) -> Any:
     """A gradient of the result's shape as one of an operand that was broadcast to it."""
     if gradient.shape != operand.shape:

@@ -155,8 +155,10 @@ CALLS = Calls()
 
 
 def keep(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
-    """Operands and results, for the gradient."""
+    """Operands, and results that the gradient reads: a program may write over any other."""
     results = output if isinstance(output, tuple) else (output,)
+    if len(results) == 1 and not gradients.needs_result(keyword_only_inputs.get("epilogue", "PassThrough")):
+        results = (None,)
     ctx.save_for_backward(*(value if isinstance(value, torch.Tensor) else None for value in inputs), *results)
     ctx.options = keyword_only_inputs
     if len(results) > 1:

@@ -234,8 +234,6 @@ def _demand_inputs(call: _Call) -> None:
     for view in (call.a, call.b):
         if isinstance(view, View) and (rank := len(view.shape)) < least:
             hint = "use tilewright.matmul, which takes vectors" if rank else "give at least 1 row and 1 column"
-            if least == 1:
-                hint = "give an array of at least 1 dimension, or multiply by the number yourself"
             message = f"{view.what} has {counted(rank, 'dimension')}, and a matrix has 2"
             raise _bad("array-rank", message, view.shape, hint)
     if len(call.ds) > MAX_D:
