@@ -15,6 +15,12 @@ function(tilewright_add_runtime target folder)
   add_library(${target} ${sources})
   target_compile_features(${target} PUBLIC cxx_std_17)
   target_compile_options(${target} PRIVATE -Wall -Wextra)
+  # Where nobody says how to build, the compiler would not optimise: selections and the opening of bundles would take a
+  # multiple of their time.
+  get_property(several_configurations GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+  if(NOT several_configurations AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CXX_FLAGS MATCHES "-O")
+    target_compile_options(${target} PRIVATE -O2)
+  endif()
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${folder}/include> $<BUILD_INTERFACE:${TILEWRIGHT_ABI_DIR}>)
   target_link_libraries(${target} PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON

@@ -84,6 +84,9 @@ static void operands(const tw::Dispatcher &dispatcher) {
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).seqlens_k(lengths)); }) == "operand-unused");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).cu_seqlens_k(lengths)); }) == "operand-unused");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).softcap(30)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).page_indptr(lengths)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).page_last(lengths)); }) == "operand-unused");
+  CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).q(o.data())); }) == "out-overlaps");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).lse(o.data())); }) == "operand-unused");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).dropout(0.5, 1)); }) == "operand-unused");
   CHECK(rule_of([&] { plain.run(tw::AttentionOperands(operands).scale(NAN)); }) == "scale");

@@ -75,5 +75,15 @@ int main(int count, char **arguments) {
         value_of([&] { plan.run(given().dsink(at)); }) == "dsink");
   CHECK(value_of([&] { plan.run(given().dbias(at)); }) == "dbias");
   CHECK(rule_of([&] { plan.run(given().dalibi(at)); }) == "operand-unused");
+  std::vector<float> results(3 * some.size());
+  float *const dq = results.data(), *const dk = dq + some.size(), *const dv = dk + some.size();
+  const auto apart = [&] { return given().dq(dq).dk(dk).dv(dv); };
+  CHECK(rule_of([&] { plan.run(apart()); }) == "");
+  CHECK(rule_of([&] { plan.run(apart().dq(at)); }) == "out-overlaps" &&
+        value_of([&] { plan.run(apart().dv(dk)); }) == "dk");
+  CHECK(rule_of([&] { plan.run(apart().dout(dv)); }) == "out-overlaps" &&
+        value_of([&] { plan.run(apart().k(dk)); }) == "k");
+  for (int which : {-1, 8})
+    CHECK(rule_of([&] { Problem(2, 4, 19, 33, 32).strides(Problem::Operand(which), {1, 1, 1}); }) == "operand-name");
   return done("attention_backward", checked);
 }

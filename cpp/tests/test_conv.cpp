@@ -67,6 +67,16 @@ int main(int count, char **arguments) {
   float number = 0;
   const auto without_y = tw::ConvOperands().x(&number).w(&number);
   CHECK(value_of([&] { tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3}).args(without_y); }) == "y");
+  // The result is not where an operand is; which of the three it is, the direction says.
+  float second = 0;
+  const std::pair<Direction, tw::ConvOperands> in_place[] = {
+      {Direction::forward, tw::ConvOperands().x(&number).w(&second).y(&number)},
+      {Direction::backward_data, tw::ConvOperands().x(&number).w(&number).y(&second)},
+      {Direction::backward_weight, tw::ConvOperands().x(&second).w(&number).y(&number)}};
+  for (const auto &each : in_place)
+    CHECK(rule_of([&] { tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3}).direction(each.first).args(each.second); }) ==
+          "out-overlaps");
+  tw::ConvProblem(1, 4, 4, {8, 8}, {3, 3}).args(tw::ConvOperands().x(&number).w(&number).y(&second));
   // Numbers that overflow, and memory that would be read or written elsewhere.
   using Problem = tw::ConvProblem;
   constexpr int64_t kLarge = int64_t(1) << 40;

@@ -120,8 +120,8 @@ static int run(const std::string &backend, const std::string &folder) {
   CHECK(rule_of([&] { tw::Dispatcher(registry, options).plan(Problem(13, 11, 7)); }) == "no-kernel");
   CHECK(rule_of([&] { device.copy_rows(&options, 2, &options, 8, 4, 2); }) == "row-pitch");
 
-  float number = 0;
-  const tw::GemmOperands host = tw::GemmOperands().a(&number).b(&number).e(&number);
+  float number = 0, result = 0;
+  const tw::GemmOperands host = tw::GemmOperands().a(&number).b(&number).e(&result);
   CHECK(rule_of([&] { dispatcher.plan(Problem(1, 20, 16)).run(host); }) == "plan-stream");
   CHECK(rule_of([&] { dispatcher.plan(Problem(7, 20, 16)).run(host, device); }) == "kernel-check");
   return done("device", 20);

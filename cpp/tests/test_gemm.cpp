@@ -157,6 +157,8 @@ static void memory(const tw::Dispatcher &dispatcher) {
   const auto without = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr"));
   CHECK(rule_of([&] { without.run(tw::GemmOperands(small).beta(2)); }) == "operand-unused");
   CHECK(rule_of([&] { without.run(tw::GemmOperands(small).beta(0)); }) == "");
+  CHECK(rule_of([&] { without.run(tw::GemmOperands(small).a(accum.data())); }) == "out-overlaps");
+  CHECK(value_of([&] { without.run(tw::GemmOperands(small).b(accum.data())); }) == "b");
   const auto batched = dispatcher.plan(tw::GemmProblem(4, 4, 4).layout("rcr").batch(3));
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).c(ones.data())); }) == "operand-unused");
   CHECK(rule_of([&] { batched.run(tw::GemmOperands(small).b_up(ones.data())); }) == "operand-unused");

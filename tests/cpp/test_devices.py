@@ -102,7 +102,8 @@ def convolutions(folder: Path, target: str) -> Path:
 @pytest.mark.parametrize(("backend", "target"), [("cuda", "sm_90a"), ("hip", "gfx942")])
 def test_kernels_run_on_a_stub(backend: str, target: str, stubs: Path, tmp_path: Path) -> None:
     finished = asked(stubs, "run", backend, str(kernels(tmp_path, target)))
-    assert " 0 failed" in finished.stdout, finished.stdout + finished.stderr
+    assert finished.returncode == 0, finished.stdout + finished.stderr  # of the copies and of the rest
+    assert "device: 20 checked, 0 failed" in finished.stdout
 
 
 @pytest.mark.parametrize(("backend", "target"), [("cuda", "sm_90a"), ("hip", "gfx942")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -21,6 +22,7 @@ needs_cmake = pytest.mark.skipif(not programs.cmake(), reason="needs cmake")
 EXAMPLES = programs.ROOT / "examples" / "cpp"
 QUICK = ("gemm/01_basic", "conv/01_basic", "attention/01_basic")
 BUILT = "-DEXAMPLES=" + ";".join(name.replace("/", "_") for name in QUICK)
+QUICKLY = "-DCMAKE_CXX_FLAGS=-O0"  # compiling is most of the time
 
 
 def exported(folder: Path, *examples: str) -> Path:
@@ -80,7 +82,7 @@ def test_the_command_line_tells_where_the_package_is() -> None:
 @pytest.mark.proof
 def test_find_package_of_the_python_package(kernels: Path, tmp_path: Path) -> None:
     place = programs.call(sys.executable, "-m", "tilewright", "--cmake-dir").strip()
-    configured(EXAMPLES, tmp_path / "build", f"-Dtilewright_DIR={place}", BUILT)
+    configured(EXAMPLES, tmp_path / "build", f"-Dtilewright_DIR={place}", BUILT, QUICKLY)
     programs.call("cmake", "--build", str(tmp_path / "build"), "-j", "2")
     run_examples(tmp_path / "build", kernels)
 
@@ -88,11 +90,11 @@ def test_find_package_of_the_python_package(kernels: Path, tmp_path: Path) -> No
 @needs_cmake
 @pytest.mark.proof
 def test_find_package_of_an_installed_prefix_that_was_moved(kernels: Path, tmp_path: Path) -> None:
-    configured(programs.CPP, tmp_path / "library", "-DTILEWRIGHT_TESTS=ON")
+    configured(programs.CPP, tmp_path / "library", "-DTILEWRIGHT_TESTS=ON", QUICKLY)
     programs.call("cmake", "--build", str(tmp_path / "library"), "-j", "2")
     programs.call("cmake", "--install", str(tmp_path / "library"), "--prefix", str(tmp_path / "first"))
     (tmp_path / "first").rename(tmp_path / "second")
-    configured(EXAMPLES, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={tmp_path / 'second'}", BUILT)
+    configured(EXAMPLES, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={tmp_path / 'second'}", BUILT, QUICKLY)
     programs.call("cmake", "--build", str(tmp_path / "build"), "-j", "2")
     run_examples(tmp_path / "build", kernels)
     config = next((tmp_path / "second").rglob("tilewright.pc"))
@@ -124,6 +126,18 @@ def test_pkg_config_knows_all_sources_and_the_version() -> None:
     named = {Path(word).resolve() for word in said if word.endswith(".cpp")}
     assert named == {file.resolve() for file in (programs.CPP / "src").glob("*.cpp")}
     assert programs.call("pkg-config", "--modversion", "tilewright", env=env).strip() == tw.__version__
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("said", "optimised"), [("", True), ("-DCMAKE_BUILD_TYPE=Debug", False), ("-DCMAKE_CXX_FLAGS=-O0", False)]
+)
+def test_the_library_is_optimised_where_nobody_says_how_to_build(said: str, optimised: bool, tmp_path: Path) -> None:
+    """By the commands of docs/cpp.md opening a bundle took three times as long."""
+    configured(programs.CPP, tmp_path, "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *said.split())
+    commands = [row["command"] for row in json.loads((tmp_path / "compile_commands.json").read_text())]
+    assert commands
+    assert [" -O2 " in command for command in commands] == [optimised] * len(commands)
 
 
 @needs_cmake

@@ -413,8 +413,13 @@ def test_of_one_kernel_no_model_is_read(shelf: Path, monkeypatch: pytest.MonkeyP
     first, second, *_ = sorted(served(), key=lambda spec: spec.schedule.pipeline == wanted)
     read: list[int] = []
     voices = learned.voices
-    monkeypatch.setattr(learned, "voices", lambda arch, threads, specs: read.append(1) or voices(arch, threads, specs))
+
+    def noted(arch: Any, threads: int, specs: Any) -> Any:
+        read.append(len(specs))
+        return voices(arch, threads, specs)
+
+    monkeypatch.setattr(learned, "voices", noted)
     alone = Registry(TARGET, [first]).select(PROBLEM)
     assert (alone.spec.digest, alone.tier, alone.reason, read) == (first.digest, "heuristic", "the only kernel", [])
     Registry(TARGET, [first, second]).select(PROBLEM)
-    assert read == [1]
+    assert read == [2]

@@ -400,6 +400,9 @@ class AttentionProblem : public AttentionTerms<AttentionProblem, 4> {
     const bool kv = kv_scales_ != Scales::none, q = q_scale_ != Scales::none;
     check.need(rows && q, o.q_scale_at, "q_scale");
     check.need(rows && keys && kv, o.k_scale_at && o.v_scale_at ? o.k_scale_at : nullptr, "kv_scales");
+    check.only(paged_ && pages_.indices, o.indptr_at, "page_indptr", "pages");
+    check.only(paged_ && pages_.indices, o.last_at, "page_last", "pages");
+    if (rows && keys) detail::demand_apart_from("o", o.o_at, {{"q", o.q_at}, {"k", o.k_at}, {"v", o.v_at}});
     check.only(lse_, o.lse_at, "lse", "return_lse");
     check.only(sink_, o.sink_at, "sink"), check.only(paged_, o.table_at, "pages");
     detail::demand_entries(o.table_stride, paged_ ? pages_ : Pages{}, keys_);

@@ -39,7 +39,7 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
  public:
   using Operands = AttentionBackwardOperands;
   using Self = AttentionBackwardProblem;
-  enum Operand { q, k, v, out, dout, dq, dk, dv };
+  enum Operand : int { q, k, v, out, dout, dq, dk, dv };
 
   AttentionBackwardProblem(int64_t batch, int64_t heads, int64_t seqlen_q, int64_t seqlen_k, int64_t head_dim)
       : Terms(batch, heads, seqlen_q, seqlen_k, head_dim) {}
@@ -52,7 +52,13 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
   Self &deterministic(bool same_bits = true) { return deterministic_ = same_bits, *this; }
   // `dkv_splits`: accumulators of dk and dv per KV head, where they are left; 0: one per query head.
   Self &accum(Accums left, int64_t dkv_splits = 0) { return accum_ = left, parts_ = dkv_splits, *this; }
-  Self &strides(Operand which, Strides s) { return strides_[which] = s, has_[which] = true, *this; }
+  Self &strides(Operand which, Strides s) {
+    if (which < q || which > dv)
+      throw detail::request_error("operand-name", std::to_string(int(which)),
+                                  "no operand has the number " + std::to_string(int(which)),
+                                  "use one of AttentionBackwardProblem::Operand");
+    return strides_[which] = s, has_[which] = true, *this;
+  }
 
   Dtype dtype() const { return type_; }
 
@@ -222,7 +228,16 @@ class AttentionBackwardProblem : public AttentionTerms<AttentionBackwardProblem,
     check.need(dsink_, o.dsink_at, "dsink"), check.need(varlen_, o.starts_k_at, "cu_seqlens_k");
     check.only(dlse_, o.dlse_at, "dlse"), check.only(dbias_, o.dbias_at, "dbias");
     check.only(dalibi_, o.dalibi_at, "dalibi"), check.only(dsink_, o.dsink_at, "dsink");
+    if (rows && keys) demand_results_apart(o);
     demand_scores(check, o, rows);
+  }
+  static void demand_results_apart(const AttentionBackwardOperands &o) {
+    const std::pair<const char *, const void *> results[] = {{"dq", o.dq_at}, {"dk", o.dk_at}, {"dv", o.dv_at}};
+    for (const auto &result : results)
+      detail::demand_apart_from(result.first, result.second,
+                                {{"q", o.q_at}, {"k", o.k_at}, {"v", o.v_at}, {"out", o.out_at}, {"dout", o.dout_at}});
+    detail::demand_apart_from("dk", o.dk_at, {results[0]});
+    detail::demand_apart_from("dv", o.dv_at, {results[0], results[1]});
   }
 
   // -- stages as selection takes them ---------------------------------------------------------------------------------

@@ -279,6 +279,7 @@ class ConvProblem {
       throw detail::request_error("operand-missing", missing,
                                   std::string("the problem has an operand ") + missing + ", and it is null",
                                   std::string("give it with ConvOperands::") + missing + "()");
+    if (batch_) demand_result_apart(o);
     std::optional<ConvProblem> other;
     const ConvProblem &p = joined(other);
     tw_conv_args a{};
@@ -321,6 +322,13 @@ class ConvProblem {
     long double elements = 1;
     for (int64_t size : sizes) elements *= static_cast<long double>(size);
     return elements;
+  }
+  void demand_result_apart(const ConvOperands &o) const {
+    const auto apart = [](const char *result, const void *at, const char *first, const void *one, const char *second,
+                          const void *two) { detail::demand_apart_from(result, at, {{first, one}, {second, two}}); };
+    if (direction_ == ConvDirection::forward) apart("y", o.y_at, "x", o.x_at, "w", o.w_at);
+    else if (direction_ == ConvDirection::backward_data) apart("x", o.x_at, "y", o.y_at, "w", o.w_at);
+    else apart("w", o.w_at, "x", o.x_at, "y", o.y_at);
   }
   void demand_types() const {
     if (direction_ < ConvDirection::forward || direction_ > ConvDirection::backward_weight)

@@ -386,6 +386,7 @@ class GemmProblem {
       throw detail::request_error("operand-missing", missing,
                                   std::string("the problem has an operand ") + missing + ", and it is null",
                                   std::string("give it with GemmOperands::") + missing + "()");
+    if (k_) detail::demand_apart_from("e", o.e_at, {{"a", o.a_at}, {"b", o.b_at}, {"b_up", o.b_up_at}});
     if (o.c_at && !beta_)
       throw detail::request_error("operand-unused", "c", "C is given, and the problem has none",
                                   "describe it with GemmProblem::with_c(), or leave C out");

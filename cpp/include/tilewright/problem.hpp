@@ -132,6 +132,17 @@ inline void demand_apart(const char *name, const int64_t *shape, size_t rank, co
   }
 }
 
+// That a result is not where an operand is that kernels read while they write it.
+inline void demand_apart_from(const char *result, const void *at,
+                              std::initializer_list<std::pair<const char *, const void *>> operands) {
+  for (const auto &operand : operands)
+    if (at && at == operand.second)
+      throw request_error(
+          "out-overlaps", operand.first,
+          std::string(result) + " has the address of " + operand.first + ", which is still read while it is written",
+          std::string("give ") + result + " memory of its own");
+}
+
 inline void demand_type(Dtype type) {
   if (type >= Dtype::fp32 && type <= Dtype::int32) return;
   throw request_error("dtype-input", std::to_string(int(type)), "no type has the number " + std::to_string(int(type)),

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -29,11 +29,17 @@ namespace detail {
 
 constexpr double kLongest = 86400;  // a day: more would hardly be meant, and infinity or NaN has no end
 
+constexpr int64_t kMostFlushed = int64_t(1) << 34;
+
 inline void demand_timing(const TimingOptions &options) {
   if (options.repeat < 1 || options.batch < 1 || options.warmup < 0 || options.flush_bytes < 0)
     throw request_error("timing-options", std::to_string(options.repeat),
                         "no measurement is asked for, or a number of runs or bytes is negative",
                         "use repeat and batch of 1 or more");
+  if (options.flush_bytes > kMostFlushed)
+    throw request_error("timing-options", std::to_string(options.flush_bytes),
+                        std::to_string(options.flush_bytes) + " bytes to write over, more than any cache has",
+                        "use up to 2^34 flush_bytes: twice the last cache is enough");
   if (!(options.least_seconds >= 0 && options.least_seconds <= kLongest))
     throw request_error("timing-options", std::to_string(options.least_seconds),
                         "measurements that take " + std::to_string(options.least_seconds) + " seconds together",
@@ -44,7 +50,7 @@ inline void demand_timing(const TimingOptions &options) {
 inline std::vector<char> flushed(int64_t bytes) {
   try {
     return std::vector<char>(size_t(bytes));
-  } catch (const std::exception &) {  // too much for memory, or for a vector
+  } catch (const std::bad_alloc &) {
     throw Error("machine", "memory", std::to_string(bytes),
                 "no memory for " + std::to_string(bytes) + " bytes to write over between measurements",
                 "use fewer flush_bytes: twice the last cache is enough");
