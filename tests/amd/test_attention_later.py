@@ -12,7 +12,7 @@ from tilewright.arch import arch
 from tilewright.backends.hip.attention import KERNELS
 from tilewright.build import build_many
 from tilewright.build.inspected import inspect_spec
-from tilewright.errors import IllegalSpecError
+from tilewright.errors import ToolchainError
 from tilewright.ops import op
 from tilewright.ops.attention import AttentionSignature
 from tilewright.ops.base import KernelSpec
@@ -54,5 +54,5 @@ def test_with_these_headers_other_pipelines_are_refused_before_a_compiler_is_ask
     assert older
     for spec in older:
         assert "amd-attention-headers" in [one.rule for one in op("attention").check(spec)]
-    with pytest.raises(IllegalSpecError, match="late-2025"):
+    with pytest.raises(ToolchainError, match="late-2025"):
         build_many(older[:1])
