@@ -22,8 +22,8 @@ BANKS = 64  # of LDS, on gfx950
 _ENDS: Pads = (True, True, False, False)
 _WHOLE: tuple[Pads, ...] = ((False, False, False, False), (False, False, True, True))
 # Blocks that were built, executed and right, which default pools have.  Of trload there are no others: its headers
-# hardly assert what a tile must be.  With heads of 128 a tile of 128x64 does not compile (16 reads of LDS under way, and
-# a wait tells 15 apart), and one of 64x64, by instructions of 16 rows, computes something else.
+# hardly assert what a tile must be.  With heads of 128 a tile of 128x64 does not compile (16 reads of LDS under way, a
+# wait tells 15 apart), and one of 64x64, by instructions of 16 rows, computes something else.
 BLOCKS: Mapping[str, tuple[Block, ...]] = {
     V3: (((256, 32, 128, 128, 32, 128), WAVES, ROW_TILE, _ENDS),),
     TRLOAD: (

@@ -103,10 +103,10 @@ class Verdicts:
     def schedules(self, signature: AttentionSignature, arch: Arch) -> Callable[[CkTileAttentionSchedule], bool]:
         """What says whether a schedule of a signature is legal."""
         inst, whole, of_instance = self._alike(signature, arch)
-        asked = settings.current()
+        in_force = settings.current()
 
         def is_legal(schedule: CkTileAttentionSchedule) -> bool:
-            if settings.current() is not asked:  # perhaps for headers of another version by now
+            if settings.current() is not in_force:  # perhaps for headers of another version by now
                 return self.schedules(signature, arch)(schedule)
             verdict = whole.get(schedule)
             if verdict is None:
