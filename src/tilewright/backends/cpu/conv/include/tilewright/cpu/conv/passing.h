@@ -22,8 +22,8 @@ struct Passing {
 
 // kept[i][v] = the sum of singles[i] * vectors[v] over all pixels of the spans, added to what was kept unless it is the first.
 template <class Dot, int Singles, int Vectors>
-__attribute__((noinline)) void passing_block(const Span *spans, int64_t number, const Passing &o, bool first, float *kept,
-                                             int64_t ld) {
+__attribute__((noinline)) void passing_block(const Span *spans, int64_t number, const Passing &o, bool first,
+                                             float *kept, int64_t ld) {
   vf accum[Singles][Vectors];
 #pragma GCC unroll 32
   for (int i = 0; i < Singles; ++i)

@@ -19,7 +19,8 @@ inline double seconds(const Schedule &s, const Query &x) {
   const int64_t line = round_up(ceil_div(made(x)[2], apart), larger(1, s.pixels / 2));
   const double lines = real(Wide(vectors) * c.p.batch * made(x)[0] * made(x)[1] * apart);
   const double each = g.depth == 1 && parts == 1 && c.stride[2] == 1 ? 1.2 : 1.6;
-  const double products = real(Wide(line) * c.taps) / real(parts) * double(g.depth) * each * x.rate.multiply * crowded(c, g.depth);
+  const double products =
+      real(Wide(line) * c.taps) / real(parts) * double(g.depth) * each * x.rate.multiply * crowded(c, g.depth);
   double cycles = lines * (products + (double(line) / double(s.pixels) + 0.5) * kBlock);
   const Wide times = parts < c.taps ? parts : Wide(c.taps);
   const Wide pixels = Wide(vectors) * c.p.batch * read(x).product() * c.window[0] * times;

@@ -108,9 +108,9 @@ template <class Config> struct ConvOuter {
   // as far as there are `whole`.  Whole vectors are written: what is left over of one is overwritten by the next pixel,
   // or lies behind the last.  Lanes behind `columns` meet no filter and no channel.  In pairs a pixel has the one `apart`
   // pixels on beside it.
-  template <int Width, class T> static TW_INLINE void pack_line(const T *from, int64_t step, [[maybe_unused]] int64_t apart,
-                                                                int64_t count, int64_t columns, int64_t whole,
-                                                                float *out) {
+  template <int Width, class T> static TW_INLINE void pack_line(const T *from, int64_t step,
+                                                                [[maybe_unused]] int64_t apart, int64_t count,
+                                                                int64_t columns, int64_t whole, float *out) {
     constexpr int parts = (Width + lanes - 1) / lanes;
     if constexpr (pairs) {
       int64_t p = 0;
@@ -189,8 +189,7 @@ template <class Config> struct ConvOuter {
       }
     if constexpr (pairs)
       for (; out + pitch < pixel; out += pitch)
-        for (int64_t c = 0; c < pitch; c += lanes)
-          store_u(out + c, load_u(out + c) | load_u(out + pitch + c) << 16);
+        for (int64_t c = 0; c < pitch; c += lanes) store_u(out + c, load_u(out + c) | load_u(out + pitch + c) << 16);
   }
   // In pairs an element is the lower half of a word, until it is joined with the next pixel's.
   static TW_INLINE void copy_row(const A *from, int64_t count, float *to) {
