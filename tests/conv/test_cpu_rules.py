@@ -93,9 +93,21 @@ def test_steps_that_lead_nowhere_do_not_matter() -> None:
         assert not list(KERNELS.limits(KernelSpec("conv", far.signature, schedule, ARCH), far))
 
 
-@pytest.mark.parametrize(("arch", "columns"), [("x86_64_v4_vnni", 32), ("x86_64_v3", 16), ("x86_64_v4_bf16", 16)])
-def test_blocks_of_one_vector_wait_for_loads(arch: str, columns: int) -> None:
+@pytest.mark.parametrize(
+    ("arch", "flags", "columns"),
+    [
+        ("x86_64_v4_vnni", (), 32),
+        ("x86_64_v3", (), 16),
+        ("x86_64_v4_bf16", (), 16),
+        ("x86_64_v4_bf16", ("avx_vnni",), 32),
+    ],
+)
+def test_blocks_of_one_vector_wait_for_loads(
+    arch: str, flags: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where two multiply-adds start in a cycle; panels of one vector suit 112 channels better, and 72 of AVX2."""
+    facts = replace(host.host_facts(), flags=frozenset(flags))
+    monkeypatch.setattr(host, "host_facts", lambda: facts)
     filters = 72 if arch == "x86_64_v3" else 112
     problem = ConvProblem(1, 128, filters, (52, 83), (3, 3), before=(1, 1))
     made, known = problem.signature, arch_by_name(arch)

@@ -52,10 +52,8 @@ inline double seconds(const Schedule &s, const Query &x) {
   const double parts = real(classes(x)), lines = real(Wide(c.p.batch) * c.p.groups * made(x)[0] * made(x)[1]);
   const double places = lines / (parts / double(stride)) * double(ceil_div(made(x)[2], stride) + beside);
   // A step of a block: its multiply-adds, what it loads (twice where it lies across lines), and going on.
-  // Where two multiply-adds start in a cycle, half of that gains nothing.
   const double step =
-      slower(double(g.columns * vectors), double(pieces * vectors) * 2.0) * (0.5 + 0.5 * x.rate.multiply) +
-      double(pieces) * 1.5;
+      slower(double(g.columns * vectors), double(pieces * vectors) * 2.0) * x.rate.multiply + double(pieces) * 1.5;
   double cycles = places / double(s.columns) * double(c.taps) * double(g.depth) * step * 1.15;
   const double saves = kSave * double(smaller(s.rows, g.columns)) * double(vectors);
   cycles += parts * places / double(s.columns) * double(pieces) * (kBlock + saves);
