@@ -68,13 +68,18 @@ std::string cpu_line(const char *name, const char *other) {
   return {};
 }
 
-// The instructions that the system names, as Python's digest of them.
-std::string flags_digest() {
+// The instructions that the system names.
+std::set<std::string> cpu_flags() {
   std::istringstream listed(cpu_line("flags", "Features"));
   std::set<std::string> flags;
   for (std::string flag; listed >> flag;) flags.insert(flag);
+  return flags;
+}
+
+// As Python's digest of them.
+std::string flags_digest() {
   std::string text;
-  for (const std::string &flag : flags) text += (text.empty() ? "" : " ") + flag;
+  for (const std::string &flag : cpu_flags()) text += (text.empty() ? "" : " ") + flag;
   return tw::runtime::sha256_hex(text).substr(0, 16);
 }
 
@@ -122,6 +127,14 @@ std::map<std::string, Json> identity_of(const std::string &arch) {
 }
 
 long long cpu_cores() { return cores(); }
+
+int64_t dual_fma() {
+  static const int64_t dual = [] {
+    const std::set<std::string> flags = cpu_flags();
+    return int64_t(flags.count("avx512_bf16") && flags.count("avx_vnni"));
+  }();
+  return dual;
+}
 
 bool cpu_runs(const std::string &arch) {
   const int level = cpu_level(arch);

@@ -15,6 +15,8 @@ int cpu_level(const std::string &arch);
 // The model as /proc/cpuinfo says it, and the cores that this process may use.
 const std::string &cpu_model();
 long long cpu_cores();
+// 1 if this CPU starts two multiply-adds of 512 bits in a cycle, where others of the levels with bf16 start one.
+int64_t dual_fma();
 // What makes two measurements of an arch comparable, by Python's words: of this CPU, or of the GPU at hand; none where
 // no device of the arch's kind is here.
 std::map<std::string, Json> identity_of(const std::string &arch);

@@ -58,7 +58,7 @@ selection::Question ask(const Group &group, size_t first, size_t last, const tw_
   question.problem = problem.values, question.count = int64_t(d.count);
   question.rules = d.rules.data(), question.seconds = d.seconds.data();
   question.host = {options.threads > 0 ? options.threads : tw_threads(),
-                   options.l2_bytes > 0 ? options.l2_bytes : tw_l2_bytes()};
+                   options.l2_bytes > 0 ? options.l2_bytes : tw_l2_bytes(), dual_fma()};
   question.best = -1, question.estimates_only = estimates_only;
   if (group.library && question.count) group.library->ask(&question);
   return question;

@@ -68,21 +68,15 @@ def test_constants_on_the_arch_they_were_fitted_on_are_the_numbers_of_the_table(
     assert constants.units == 132
 
 
-def test_constants_of_hosts_are_those_of_a_fit_and_their_flags_no_arch_has() -> None:
-    table = json.loads(resources.files("tilewright.arch").joinpath("fits.json").read_text(encoding="utf-8"))
-    for name, flags in table["hosts"].items():
-        for flag, estimates in flags.items():
-            assert flag not in arch(name).requires
-            for estimate, constants in estimates.items():
-                assert constants.keys() <= table["fits"][name][estimate].keys()
+def test_a_cpu_that_starts_two_multiply_adds_in_a_cycle_has_rates_of_its_own() -> None:
+    def constants(name: str) -> CpuConvConstants:
+        return fitted("cpu_conv", CpuConvConstants, name)
 
-
-def test_a_cpu_that_starts_two_multiply_adds_in_a_cycle_has_a_rate_of_its_own() -> None:
-    def multiply(name: str, *flags: str) -> float:
-        return fitted("cpu_conv", CpuConvConstants, name, frozenset(flags)).multiply
-
-    assert multiply("x86_64_v4_bf16", "avx512_bf16", "avx_vnni") == 0.5 * multiply("x86_64_v4_bf16", "avx512_bf16")
-    assert multiply("x86_64_v3", "avx512_bf16", "avx_vnni") == multiply("x86_64_v3")  # with vectors of 32 bytes
+    dual = constants("x86_64_v4_bf16")
+    assert dual.multiply_dual == 0.5 * dual.multiply
+    for name in ("x86_64_v3", "x86_64_v4", "x86_64_v4_vnni"):  # of these levels all CPUs count alike
+        other = constants(name)
+        assert (other.multiply_dual, other.single_dual) == (other.multiply, other.single)
 
 
 def test_constants_scale_with_the_rates_they_depend_on() -> None:

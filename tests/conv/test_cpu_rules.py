@@ -99,7 +99,7 @@ def test_steps_that_lead_nowhere_do_not_matter() -> None:
         ("x86_64_v4_vnni", (), 32),
         ("x86_64_v3", (), 16),
         ("x86_64_v4_bf16", (), 16),
-        ("x86_64_v4_bf16", ("avx_vnni",), 32),
+        ("x86_64_v4_bf16", ("avx512_bf16", "avx_vnni"), 32),
     ],
 )
 def test_blocks_of_one_vector_wait_for_loads(

@@ -72,6 +72,7 @@ def test_none_is_opened_for_a_device_that_none_knows(known: bool, monkeypatch: p
 
     monkeypatch.setattr(learned, "machine", lambda *_: device)
     monkeypatch.setattr(model_files, "at_hand_for", noted)
+    learned._at_hand.cache_clear()  # another test may have asked for this device
     registry = Registry(card.targets[0])
     specs = registry.candidates(ops.op("gemm").problem_from_dict(dict(card.probes[0]["problem"])), serving=False)
     voices = learned.voices(registry.arch, 1, specs)

@@ -302,13 +302,8 @@ def _shipped_archs() -> _Shipped:
 
 
 @lru_cache(maxsize=1)
-def _fits_file() -> Any:
-    return _packaged("fits.json")
-
-
-@lru_cache(maxsize=1)
 def _shipped_fits() -> dict[str, dict[str, dict[str, Any]]]:
-    return dict(_fits_file()["fits"])
+    return dict(_packaged("fits.json")["fits"])
 
 
 @lru_cache(maxsize=16)
@@ -354,17 +349,10 @@ def fit_source(estimate: str, name: str) -> str:
     return source
 
 
-def fitted(estimate: str, record: type[Constants], name: str, host: frozenset[str] = frozenset()) -> Constants:
-    """The constants of an estimate for an arch: fitted on it, or scaled from the first arch that has a fit.
-
-    `host` are the flags of the CPU it runs on: some CPUs of one arch do twice in a cycle what others do once.
-    """
+def fitted(estimate: str, record: type[Constants], name: str) -> Constants:
+    """The constants of an estimate for an arch: fitted on it, or scaled from the first arch that has a fit."""
     source = fit_source(estimate, name)
-    values = dict(_fits()[source][estimate])
-    for flag, fits in _fits_file()["hosts"].get(source, {}).items() if host else ():
-        if flag in host:
-            values |= fits.get(estimate, {})
-    return scaled(record, values, arch(source), arch(name))
+    return scaled(record, _fits()[source][estimate], arch(source), arch(name))
 
 
 def all_archs() -> Mapping[str, Arch]:

@@ -135,9 +135,18 @@ def l2_bytes() -> int:
     return _other_l2.get() or host_facts().l2_bytes
 
 
-def cpu_flags() -> frozenset[str]:
-    """Of this host, for what estimates depend on; none of another one that is spoken of, of which no more is known."""
-    return frozenset() if _other_flags.get() else host_facts().flags
+@lru_cache(maxsize=8)
+def _dual_fma(flags: frozenset[str]) -> int:
+    return int("avx512_bf16" in flags and "avx_vnni" in flags)
+
+
+def dual_fma() -> int:
+    """1 if this CPU starts two multiply-adds of 512 bits in a cycle, where others of the levels with bf16 start one.
+
+    Zen 5 and Sapphire Rapids have AVX_VNNI, a Zen 4 has not.  0 of another CPU that is spoken of, of which no more is
+    known.
+    """
+    return 0 if _other_flags.get() else _dual_fma(host_facts().flags)
 
 
 @contextmanager

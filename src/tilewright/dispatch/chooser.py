@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arch.host import l2_bytes
+from tilewright.arch.host import dual_fma, l2_bytes
 from tilewright.dispatch.learned import by_model
 from tilewright.dispatch.model import Voices
 from tilewright.dispatch.selection import Chosen, Selection
@@ -83,7 +83,7 @@ class Chooser:
         if desk is None:
             desk = self._desks.mine = _Desk(self)
         self._pack(desk.numbers, 0, *self._numbers(problem))
-        desk.question.l2_bytes = l2_bytes()
+        desk.question.l2_bytes, desk.question.dual_fma = l2_bytes(), dual_fma()
         for at, (name, numbers) in enumerate(self.words):
             desk.words[at] = numbers.get(getattr(problem, name), ABSENT)
         self._choose(desk.place)

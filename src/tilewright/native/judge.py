@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright import ops
 from tilewright.arch import all_archs
-from tilewright.arch.host import l2_bytes
+from tilewright.arch.host import dual_fma, l2_bytes
 from tilewright.backends.base import backend
 from tilewright.backends.native import NativeKernels
 from tilewright.errors import InternalError, UnknownNameError
@@ -24,8 +24,8 @@ Array = np.ndarray[Any, Any]
 
 _QUESTION = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)  # problem, schedule, answer
 OTHER_RULE = 1  # of a kernel that Python says no of; no address
-# Adjacent numbers of a Question: estimates_only, threads, l2_bytes; served, best.
-_QUESTION_NUMBERS, _QUESTION_AT = struct.Struct("=3q"), Question.estimates_only.offset
+# Adjacent numbers of a Question: estimates_only, threads, l2_bytes, dual_fma; served, best.
+_QUESTION_NUMBERS, _QUESTION_AT = struct.Struct("=4q"), Question.estimates_only.offset
 _MOST_THREADS = 1 << 20  # of any machine: a number that fits beside the others
 _ANSWER_NUMBERS, _ANSWER_AT = struct.Struct("=2q"), Question.served.offset
 
@@ -159,7 +159,8 @@ class Judge:
         question = desk.question
         self.packed.pack_into(desk.problem, 0, *self._kernels.problem(problem))
         # Both at once: a number of a structure by its name takes as long as all of them.
-        _QUESTION_NUMBERS.pack_into(question, _QUESTION_AT, estimates_only, min(threads, _MOST_THREADS), l2_bytes())
+        most = min(threads, _MOST_THREADS)
+        _QUESTION_NUMBERS.pack_into(question, _QUESTION_AT, estimates_only, most, l2_bytes(), dual_fma())
         self._ask(desk.place)
         answer = desk.answer
         answer.served, answer.best = _ANSWER_NUMBERS.unpack_from(question, _ANSWER_AT)

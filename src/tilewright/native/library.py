@@ -18,7 +18,7 @@ from tilewright.native.source import text_of
 if TYPE_CHECKING:
     from tilewright.backends.base import Source
 
-_VERSION = 8  # `kVersion` of select/library.h
+_VERSION = 9  # `kVersion` of select/library.h
 
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
 
@@ -34,7 +34,7 @@ class Question(ctypes.Structure):
 
     _fields_ = (
         *((name, _pointer) for name in ("candidates", "order", "problem", "rules", "seconds")),
-        *((name, _int) for name in ("count", "estimates_only", "threads", "l2_bytes", "served", "best")),
+        *((name, _int) for name in ("count", "estimates_only", "threads", "l2_bytes", "dual_fma", "served", "best")),
     )
 
 

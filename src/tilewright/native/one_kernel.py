@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.arch.host import cpu_flags
 from tilewright.native.judge import Judge, judge, native_kernels
 from tilewright.native.library import library
 from tilewright.ops.base import KernelSpec, Violation
@@ -19,7 +18,7 @@ _ALL = np.ones(1, bool)
 
 
 @lru_cache(maxsize=4096)
-def _known(spec: KernelSpec, _host: frozenset[str]) -> Judge:
+def _known(spec: KernelSpec) -> Judge:
     known = judge((spec,), (0,))
     if known is None:
         raise LookupError(spec)  # not kept: with another compiler there may be a library
@@ -28,7 +27,7 @@ def _known(spec: KernelSpec, _host: frozenset[str]) -> Judge:
 
 def _judge(spec: KernelSpec) -> Judge | None:
     try:
-        return _known(spec, cpu_flags())  # rates depend on them
+        return _known(spec)
     except LookupError:
         return None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.arch import Arch, fitted
-from tilewright.arch.host import cpu_flags
 from tilewright.dataclass import NamedTuple
 
 
@@ -25,10 +24,12 @@ class Constants(NamedTuple):
     # cycles, 0.51 of other blocks with AVX2 (Haswell, Skylake, Zen 2), and 0.70, 0.54 with AVX-512 (Skylake, Ice Lake).
     # A Zen 4, of the levels with bf16, starts one multiply-add of 512 bits a cycle.
     single: float
-    # Cycles of a vector's multiply-add in a loop whose accumulators stay in registers.  The fit counts with one; CPUs
-    # with AVX512_BF16 and AVX_VNNI (Zen 5, Sapphire Rapids) start two in a cycle.  A Zen 4 has no AVX_VNNI.
+    # Cycles of a vector's multiply-add in a loop whose accumulators stay in registers: the fit counts with one.
     multiply: float
+    # Both, of a host that starts two multiply-adds in a cycle where others of its level start one (`dual_fma`).
+    single_dual: float
+    multiply_dual: float
 
 
 def rates(arch: Arch) -> Mapping[str, float]:
-    return fitted("cpu_conv", Constants, arch.name, cpu_flags())._asdict()
+    return fitted("cpu_conv", Constants, arch.name)._asdict()

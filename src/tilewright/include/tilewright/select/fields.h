@@ -31,6 +31,7 @@ __extension__ typedef __int128 Wide;
 struct Host {
   int64_t threads;
   int64_t l2_bytes;  // a core's own second-level cache
+  int64_t dual_fma;  // 1: it starts two vector multiply-adds in a cycle, where others of its level start one
 };
 
 }  // namespace selection

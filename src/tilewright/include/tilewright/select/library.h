@@ -11,7 +11,7 @@
 namespace tw {
 namespace selection {
 
-constexpr int64_t kVersion = 8;
+constexpr int64_t kVersion = 9;
 
 // Numbers of schedules and archs that are sizes and counts, in whatever family: limits and costs divide by them.
 // clang-format off

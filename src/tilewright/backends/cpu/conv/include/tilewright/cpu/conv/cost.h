@@ -12,8 +12,10 @@ namespace selection {
 namespace cpu_conv {
 
 // Cycles; `memory`: bytes a cycle that one core gets from memory; `single`: how much longer a multiply-add takes in a
-// register block of one vector; `multiply`: a multiply-add where accumulators stay in registers.
-#define TW_SELECT_CPU_CONV_RATES(X) X(cycles_per_second) X(call) X(wake) X(memory) X(single) X(multiply)
+// register block of one vector; `multiply`: a multiply-add where accumulators stay in registers; `_dual`: the same of a host
+// that starts two multiply-adds in a cycle.
+#define TW_SELECT_CPU_CONV_RATES(X) \
+  X(cycles_per_second) X(call) X(wake) X(memory) X(single) X(multiply) X(single_dual) X(multiply_dual)
 TW_SELECT_STRUCT(Rates, real, TW_SELECT_CPU_CONV_RATES)
 
 #define TW_SELECT_CPU_CONV_ARCH(X) X(vector_bytes)
@@ -51,9 +53,11 @@ inline Gathered gathered(const Conv &c) {
   return {c.group_channels, c.group_filters, positions};
 }
 
-// Cycles of a multiply-add of a register block of so many columns.
+// Cycles of a multiply-add: where accumulators stay in registers, and of a register block of so many columns.
+inline double multiply_add(const Query &x) { return x.host.dual_fma ? x.rate.multiply_dual : x.rate.multiply; }
 inline double multiply_add(const Query &x, int64_t columns) {
-  return x.rate.multiply * (columns == width(x) ? x.rate.single : 1.0);
+  const double single = x.host.dual_fma ? x.rate.single_dual : x.rate.single;
+  return multiply_add(x) * (columns == width(x) ? single : 1.0);
 }
 
 // What is written, in pixels, and what is read.

@@ -19,7 +19,7 @@ inline double seconds(const Schedule &s, const Query &x) {
   const int64_t vectors = ceil_div(c.group_filters, width), blocks = ceil_div(c.group_filters, s.columns);
   const int64_t items = groups * ceil_div(c.group_filters, s.tile_n), pixels = c.p.batch * c.out.product();
   // A pixel of a block: its multiply-adds, its vectors of gradients, and going on to the next.
-  double each = real(Wide(entries) * vectors) * 1.04 * x.rate.multiply;
+  double each = real(Wide(entries) * vectors) * 1.04 * multiply_add(x);
   each = each + double(chunks) * (double(vectors) * 1.75 + double(blocks) * 2.0);
   each = each / double(larger(1, s.step));  // pairs at once
   double cycles = real(Wide(groups) * rows * pixels) * each * (met(c, 0) * met(c, 1));

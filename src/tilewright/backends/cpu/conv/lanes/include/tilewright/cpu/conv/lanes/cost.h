@@ -20,7 +20,7 @@ inline double seconds(const Schedule &s, const Query &x) {
   const double lines = real(Wide(vectors) * c.p.batch * made(x)[0] * made(x)[1] * apart);
   const double each = g.depth == 1 && parts == 1 && c.stride[2] == 1 ? 1.2 : 1.6;
   const double products =
-      real(Wide(line) * c.taps) / real(parts) * double(g.depth) * each * x.rate.multiply * crowded(c, g.depth);
+      real(Wide(line) * c.taps) / real(parts) * double(g.depth) * each * multiply_add(x) * crowded(c, g.depth);
   double cycles = lines * (products + (double(line) / double(s.pixels) + 0.5) * kBlock);
   const Wide times = parts < c.taps ? parts : Wide(c.taps);
   const Wide pixels = Wide(vectors) * c.p.batch * read(x).product() * c.window[0] * times;

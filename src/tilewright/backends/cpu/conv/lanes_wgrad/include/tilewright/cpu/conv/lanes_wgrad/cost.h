@@ -13,7 +13,7 @@ inline double seconds(const Schedule &s, const Query &x) {
   const int64_t cores = team(x), taps = c.taps * c.group_channels, width = cpu_conv::width(x);
   const int64_t vectors = vectors_of(x, c.group_filters), calls = ceil_div(taps, s.taps);
   const double lines = real(Wide(vectors) * c.p.batch * c.out[0] * c.out[1]);
-  const double pixel = double(taps) * 1.2 * x.rate.multiply * crowded(c, c.group_channels) + double(calls);
+  const double pixel = double(taps) * 1.2 * multiply_add(x) * crowded(c, c.group_channels) + double(calls);
   double cycles = lines * (double(c.out[2]) * pixel + double(calls) * (kBlock + kSave * double(s.taps)));
   const double each = spread(c.group_channels, c.group_filters, width);
   const double laid = real(Wide(c.p.batch) * c.size.product() * c.window[0]) * each;

@@ -53,7 +53,7 @@ inline double seconds(const Schedule &s, const Query &x) {
   const double places = lines / (parts / double(stride)) * double(ceil_div(made(x)[2], stride) + beside);
   // A step of a block: its multiply-adds, what it loads (twice where it lies across lines), and going on.
   const double step =
-      slower(double(g.columns * vectors), double(pieces * vectors) * 2.0) * x.rate.multiply + double(pieces) * 1.5;
+      slower(double(g.columns * vectors), double(pieces * vectors) * 2.0) * multiply_add(x) + double(pieces) * 1.5;
   double cycles = places / double(s.columns) * double(c.taps) * double(g.depth) * step * 1.15;
   const double saves = kSave * double(smaller(s.rows, g.columns)) * double(vectors);
   cycles += parts * places / double(s.columns) * double(pieces) * (kBlock + saves);
