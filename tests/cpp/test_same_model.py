@@ -78,7 +78,7 @@ def compare(case: str, count: int, folder: Path, patch: pytest.MonkeyPatch) -> C
     model = trained_for(name, device or {k: v for k, v in here.items() if k != "fingerprint"})
     patch.setattr(model_files, "at_hand_for", lambda *_: (model,))
     patch.setattr(learned, "machine", lambda _: dict(device) or here)
-    patch.setattr(learned, "at_hand", lambda: True)
+    patch.setattr(learned, "_ships_one", lambda *_: True)
     learned._at_hand.cache_clear()
     draw, tiers, env = random.Random(f"{SEED} {case}"), Counter[str](), stub(folder) if device else dict(os.environ)
     for some in groups(count):
