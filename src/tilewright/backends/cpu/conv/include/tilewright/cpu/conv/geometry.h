@@ -149,6 +149,8 @@ template <class Config> struct ConvFinish {
   static TW_INLINE bool far(const tw_conv_args &x) {
     if constexpr (!whole_lines) return false;
     const bool forward = Config::variant == ConvVariant::forward;
+    // Where a pixel ends within a line, lines would be written half past the caches and half into them: twice the time.
+    if (strides(x)[3] * 4 % vector_bytes) return false;
     return x.batch * x.groups * (forward ? x.filters * pixels(x.out) : x.channels * pixels(x.size)) * 4 >= far_bytes;
   }
   // A vector of results: past the caches where it is a line of theirs.
